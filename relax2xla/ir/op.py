@@ -62,6 +62,8 @@ from relax2xla.ir.struct_info import (
     show,
 )
 from relax2xla.ir.traits import Trait
+from relax2xla.tir.expr import OpName
+from relax2xla.tir.intrinsic import OTHER_BUILTINS, RULES, name_of
 
 P = ParamSpec("P")
 T = TypeVar("T", bound=Trait)
@@ -135,7 +137,13 @@ class Op(Expr, Generic[P]):
     @staticmethod
     @late.operator.given
     def get(name: str) -> Op[...]:
-        """The operator ``name``, such as "relax.add"; TVMError if there is none."""
+        """The operator ``name``, such as "relax.add"; TVMError if there is none.
+
+        Of a builtin of loop-level functions, such as "tir.call_extern", the name, as calls have it.
+        """
+        if name.startswith("tir.") and name_of(name) in (*RULES, *OTHER_BUILTINS):
+            builtin: Any = OpName(name)
+            return builtin
         found = Op.registry.get(name)
         if found is None:
             for prefix, module in PROVIDERS:

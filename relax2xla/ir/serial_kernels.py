@@ -66,6 +66,20 @@ NODES: Final[dict[type, Fields]] = {
     tir.Ramp: {"base": PRIM, "stride": PRIM, "lanes": DIM},
     tir.Broadcast: {"value": PRIM, "lanes": DIM},
     BufferRegion: {"buffer": (Buffer,), "region": _RANGES},
+    tir.CommReducer: {
+        "lhs": Many((tir.Var,)),
+        "rhs": Many((tir.Var,)),
+        "result": Many(PRIM),
+        "identity_element": Many(PRIM),
+    },
+    tir.Reduce: {
+        "combiner": (tir.CommReducer, NoneType),
+        "source": Many(PRIM),
+        "axis": Many((tir.IterVar,)),
+        "condition": PRIM,
+        "value_index": NUMBER,
+        "init": Many(PRIM),
+    },
     tir.MatchBufferRegion: {"buffer": (Buffer,), "source": (BufferRegion,)},
 }
 STATEMENTS: Final[dict[type, Fields]] = {
@@ -96,7 +110,7 @@ STATEMENTS: Final[dict[type, Fields]] = {
     tir.LetStmt: {"var": (tir.Var,), "value": PRIM, "body": STMT},
     tir.AssertStmt: {"condition": PRIM, "message": (tir.StringImm,), "body": STMT},
     tir.AttrStmt: {
-        "node": (tir.PrimExpr, Buffer, tir.IterVar, str, NoneType),
+        "node": (tir.PrimExpr, Buffer, tir.IterVar, tir.CommReducer, str, NoneType),
         "attr_key": TEXT,
         "value": PRIM,
         "body": STMT,

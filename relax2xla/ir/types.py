@@ -19,6 +19,7 @@ from relax2xla.ir.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from relax2xla.tir.node import OTHER_NAMES
 
 
 class Type(Scriptable):
@@ -67,7 +68,7 @@ class PrimType(Type):
 
     def __post_init__(self) -> None:
         """The dtype by its name."""
-        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        object.__setattr__(self, "dtype", dtype_name(OTHER_NAMES.get(self.dtype, self.dtype)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ NUMBERS = (bool, int, float, complex, list, tuple)
 class SharedArray(np.ndarray[Any, Any]):
     """Memory of the caller's that packed functions get themselves, so that they may write to it.
 
-    Where a program calls none, and for its XLA programs, it is an array as any other: copied.
+    A result that took its place (``call_tir_inplace``) is written to it, and is this array. Else,
+    and for XLA programs, it is an array as any other: copied.
     """
 
 

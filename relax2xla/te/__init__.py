@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from relax2xla.te import functions as functions
+from relax2xla.te import saved as saved
 from relax2xla.te.operation import comm_reducer as comm_reducer
 from relax2xla.te.operation import compute as compute
 from relax2xla.te.operation import const as const
@@ -17,14 +18,13 @@ from relax2xla.te.operation import reduce_axis as reduce_axis
 from relax2xla.te.operation import scan as scan
 from relax2xla.te.operation import sum as sum
 from relax2xla.te.operation import tag_scope as tag_scope
+from relax2xla.te.operation import thread_axis as thread_axis
 from relax2xla.te.prim_func import create_prim_func as create_prim_func
-from relax2xla.te.tensor import CommReducer as CommReducer
 from relax2xla.te.tensor import ComputeOp as ComputeOp
 from relax2xla.te.tensor import ExternOp as ExternOp
 from relax2xla.te.tensor import Operation as Operation
 from relax2xla.te.tensor import PlaceholderOp as PlaceholderOp
 from relax2xla.te.tensor import ProducerLoad as ProducerLoad
-from relax2xla.te.tensor import Reduce as Reduce
 from relax2xla.te.tensor import ScanOp as ScanOp
 from relax2xla.te.tensor import Tensor as Tensor
 from relax2xla.te.tensor import TensorSlice as TensorSlice

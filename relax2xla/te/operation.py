@@ -12,16 +12,15 @@ from relax2xla import tir
 from relax2xla.errors import TVMError
 from relax2xla.script.prim_func.values import FUNCTIONS
 from relax2xla.te.tensor import (
-    CommReducer,
     ComputeOp,
     ExternOp,
     PlaceholderOp,
-    Reduce,
     ScanOp,
     Tensor,
 )
 from relax2xla.tir.buffer import Buffer, buffer_of
 from relax2xla.tir.node import PrimExpr, StandsForExpr, writing
+from relax2xla.tir.reduce import CommReducer, Reduce
 from relax2xla.tir.stmt import IterVar, Stmt
 
 
@@ -201,6 +200,18 @@ def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "") -> IterVar:
     return IterVar(span, tir.Var(name, wide), "reduce", thread_tag)
 
 
+def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> IterVar:
+    """An axis of threads, such as "threadIdx.x", for attributes ``thread_extent``.
+
+    A text alone is the tag. ValueError without one.
+    """
+    if isinstance(dom, str):
+        dom, tag = None, dom
+    if not tag:
+        raise ValueError('te.thread_axis: say which threads, such as te.thread_axis("threadIdx.x")')
+    return IterVar(dom, tir.Var(name or tag, "int32"), "thread", tag)
+
+
 # -- step by step ----------------------------------------------------------------------------------
 def scan(
     init: Any,
@@ -277,21 +288,24 @@ def comm_reducer(
     instead of an axis, ``te.max(x, y)``, it is their combination.
     """
 
-    def combine(lhs: Sequence[PrimExpr], rhs: Sequence[PrimExpr]) -> Sequence[PrimExpr]:
-        one = len(lhs) == 1
-        with writing():
-            made = fcombine(lhs[0], rhs[0]) if one else fcombine(tuple(lhs), tuple(rhs))
-        return [made] if isinstance(made, PrimExpr) else list(made)
-
-    def identity(dtypes: Sequence[str]) -> Sequence[PrimExpr]:
-        made = fidentity(*dtypes)
-        several = made if isinstance(made, tuple | list) else (made,)
-        return [
-            m if isinstance(m, PrimExpr) else tir.const(m, d)
-            for m, d in zip(several, dtypes, strict=True)
+    def of(source: Sequence[PrimExpr], several: bool) -> CommReducer:
+        """The reducer of these values."""
+        dtypes = [e.dtype for e in source]
+        names = list(inspect.signature(fcombine).parameters)
+        sides = [
+            [tir.Var(f"{n}_{i}" if several else n, d) for i, d in enumerate(dtypes)] for n in names
         ]
-
-    reducer = CommReducer(combine, identity, name)
+        if len(sides) != 2:
+            raise ValueError(f"te.{name}: the reducer combines 2 values; it takes {len(sides)}")
+        with writing():
+            made = fcombine(*(tuple(s) if several else s[0] for s in sides))
+        results = made if isinstance(made, tuple | list) else (made,)
+        neutral = fidentity(*dtypes)
+        begins = neutral if isinstance(neutral, tuple | list) else (neutral,)
+        for what, values in (("reducer", results), ("identity", begins)):
+            if len(values) != len(dtypes):
+                raise TVMError(f"te.{name}: the {what} gives {len(values)} values of {len(dtypes)}")
+        return CommReducer(sides[0], sides[1], results, begins)
 
     def reduce(expr: Any, axis: Any, where: Any = None, init: Any = None, *more: Any) -> Any:
         if isinstance(expr, Tensor):
@@ -320,8 +334,10 @@ def comm_reducer(
         source = [_scalar(e) for e in (expr if several else (expr,))]
         condition = tir.const(True) if where is None else where
         starts = init if isinstance(init, tuple | list) else (() if init is None else (init,))
-        begins = [tir.as_prim_expr(s, e.dtype) for s, e in zip(starts, source, strict=False)]
-        made = [Reduce(reducer, source, axes, condition, i, begins) for i in range(len(source))]
+        if len(starts) not in (0, len(source)):
+            raise ValueError(f"te.{name}: init has {len(starts)} values for {len(source)}")
+        reducer = of(source, several)
+        made = [Reduce(reducer, source, axes, condition, i, starts) for i in range(len(source))]
         return tuple(made) if several else made[0]
 
     reduce.__name__ = reduce.__qualname__ = name

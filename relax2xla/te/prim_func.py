@@ -18,7 +18,6 @@ from relax2xla.te.tensor import (
     Operation,
     PlaceholderOp,
     ProducerLoad,
-    Reduce,
     ScanOp,
     Tensor,
     ordered,
@@ -27,6 +26,7 @@ from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferLoad, buffer_of
 from relax2xla.tir.kernel.complete import with_regions, with_root
 from relax2xla.tir.node import PrimExpr
+from relax2xla.tir.reduce import Reduce
 
 
 def create_prim_func(
@@ -219,7 +219,9 @@ class _Function:
         """The init and the body of a reduction of one value or several."""
         first = op.body[0]
         assert isinstance(first, Reduce)
-        starts = list(first.init) or list(first.combiner.identity([b.dtype for b in buffers]))
+        if first.combiner is None:
+            raise TVMError(f"te.compute {op.name!r}: the reduction has no combiner")
+        starts = first.init or first.combiner.identity_element
         init = s.seq(
             s.BufferStore(b, self.expr(e, remap), at) for b, e in zip(buffers, starts, strict=True)
         )
@@ -227,10 +229,6 @@ class _Function:
         new = [_simple(self.expr(e, remap)) for e in first.source]
         # A combiner may read tensors and axes of its own.
         made = [self.expr(e, remap) for e in first.combiner.combine(old, new)]
-        if len(made) != len(buffers):
-            raise TVMError(
-                f"te.{first.combiner.name}: the reducer gives {len(made)} values of {len(buffers)}"
-            )
         if len(buffers) == 1:
             body: s.Stmt = s.BufferStore(buffers[0], made[0], at)
         else:

@@ -14,6 +14,7 @@ from typing import Any
 from relax2xla import tir
 from relax2xla.tir.buffer import Buffer
 from relax2xla.tir.node import PrimExpr, set_field
+from relax2xla.tir.reduce import Reduce
 from relax2xla.tir.stmt import IterVar, Stmt
 
 # What Python's operators on tensors do; topi fills it.
@@ -330,65 +331,3 @@ class ProducerLoad(PrimExpr):
 
     def rebuild(self, children: Sequence[PrimExpr]) -> PrimExpr:
         return ProducerLoad(self.producer, children)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CommReducer:
-    """A reduction of one value or several: ``combine(lhs, rhs)`` and ``identity(dtypes)``."""
-
-    combine: Callable[[Sequence[PrimExpr], Sequence[PrimExpr]], Sequence[PrimExpr]]
-    identity: Callable[[Sequence[str]], Sequence[PrimExpr]]
-    name: str = "reduce"
-
-
-class Reduce(PrimExpr):
-    """``source`` combined over ``axis`` where ``condition`` holds; stands alone in ``te.compute``.
-
-    Of several values that are reduced together it is that at ``value_index``. ``init``: what each
-    starts from; () is the reducer's identity.
-    """
-
-    __slots__ = ("axis", "combiner", "condition", "init", "source", "value_index")
-    combiner: CommReducer
-    source: tuple[PrimExpr, ...]
-    axis: tuple[IterVar, ...]
-    condition: PrimExpr
-    value_index: int
-    init: tuple[PrimExpr, ...]
-    _fields = ("combiner", "source", "axis", "condition", "value_index", "init")
-
-    def __init__(
-        self,
-        combiner: CommReducer,
-        source: Sequence[PrimExpr],
-        axis: Sequence[IterVar],
-        condition: PrimExpr,
-        value_index: int = 0,
-        init: Sequence[PrimExpr] = (),
-    ) -> None:
-        set_field(self, "combiner", combiner)
-        set_field(self, "source", tuple(source))
-        set_field(self, "axis", tuple(axis))
-        set_field(self, "condition", condition)
-        set_field(self, "value_index", value_index)
-        set_field(self, "init", tuple(init))
-        set_field(self, "dtype", self.source[value_index].dtype)
-        hashes = tuple(hash(c) for c in self.children())
-        set_field(self, "_hash", hash(("Reduce", id(combiner), hashes, value_index)))
-
-    def children(self) -> tuple[PrimExpr, ...]:
-        return (*self.source, self.condition, *self.init)
-
-    def payload(self) -> tuple[object, ...]:
-        return (self.combiner, self.axis, self.value_index, len(self.init))
-
-    def rebuild(self, children: Sequence[PrimExpr]) -> PrimExpr:
-        n = len(self.source)
-        return Reduce(
-            self.combiner,
-            children[:n],
-            self.axis,
-            children[n],
-            self.value_index,
-            children[n + 1 :],
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relax2xla.tir import analysis as analysis
+from relax2xla.tir import ir_builder as ir_builder
 from relax2xla.tir import stmt_functor as stmt_functor
 from relax2xla.tir.arith.analyzer import Analyzer as Analyzer
 from relax2xla.tir.arith.analyzer import can_prove_equal as can_prove_equal
@@ -81,6 +82,8 @@ from relax2xla.tir.op import reinterpret as reinterpret
 from relax2xla.tir.op import truncdiv as truncdiv
 from relax2xla.tir.op import truncmod as truncmod
 from relax2xla.tir.printer import to_text as to_text
+from relax2xla.tir.reduce import CommReducer as CommReducer
+from relax2xla.tir.reduce import Reduce as Reduce
 from relax2xla.tir.schedule import Schedule as Schedule
 from relax2xla.tir.stmt import Allocate as Allocate
 from relax2xla.tir.stmt import AllocateConst as AllocateConst
@@ -103,6 +106,8 @@ from relax2xla.tir.stmt import SeqStmt as SeqStmt
 from relax2xla.tir.stmt import Stmt as Stmt
 from relax2xla.tir.stmt import Text as Text
 from relax2xla.tir.stmt import While as While
+from relax2xla.tir.stmt import stmt_list as stmt_list
+from relax2xla.tir.stmt import stmt_seq as stmt_seq
 from relax2xla.tir.vector import Broadcast as Broadcast
 from relax2xla.tir.vector import Ramp as Ramp
 from relax2xla.tir.vector import vscale as vscale

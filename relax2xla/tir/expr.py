@@ -649,6 +649,10 @@ class OpName(str):
         """The name as a plain string."""
         return "".join(self)
 
+    def same_as(self, other: object) -> bool:
+        """Whether both name the same operator."""
+        return self == other
+
 
 class Call(PrimExpr):
     """A call of a named builtin such as ``tir.if_then_else`` or ``tir.shift_left``."""

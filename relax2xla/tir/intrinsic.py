@@ -55,6 +55,8 @@ _LONG: Final = {
     f"call_{kind}": f"tir.tvm_call_{kind}"
     for kind in ("packed", "cpacked", "packed_lowered", "cpacked_lowered")
 }
+# Builtins that are calls, too, and have functions of their own.
+OTHER_BUILTINS: Final = frozenset(("ret", "likely", "if_then_else", "reinterpret"))
 _SHORT: Final = {op: name for name, op in _LONG.items()}
 _DTYPE_FIRST: Final = {*_GIVEN.split(), "reinterpret"}
 

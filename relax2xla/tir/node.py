@@ -475,7 +475,13 @@ def is_int(dtype: str) -> bool:
 
 _VECTOR = re.compile(r"(.+?)x(vscalex)?(\d+)")
 # TVM's other names: of bool, which it writes for vectors, and of what is 32 bits wide.
-OTHER_NAMES = {"uint1": "bool", "int": "int32", "uint": "uint32", "float": "float32"}
+OTHER_NAMES = {
+    "uint1": "bool",
+    "int1": "bool",
+    "int": "int32",
+    "uint": "uint32",
+    "float": "float32",
+}
 
 
 def lanes_of(dtype: str) -> int:

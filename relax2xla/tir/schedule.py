@@ -33,6 +33,13 @@ class BlockRV:
     name: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StmtSRef:
+    """A block where it stands in a kernel: ``stmt``."""
+
+    stmt: Block
+
+
 class Schedule:
     """Steps that say how loops run. They are checked and not taken: XLA decides how loops run.
 
@@ -46,6 +53,7 @@ class Schedule:
             mod = importlib.import_module("relax2xla.ir").IRModule({"main": mod})
         self._mod: Mapping[Any, Any] = mod
         self._loops: dict[BlockRV, list[LoopRV]] = {}
+        self._blocks: dict[BlockRV, Block] = {}
 
     @property
     def mod(self) -> Mapping[Any, Any]:
@@ -64,10 +72,21 @@ class Schedule:
                 if block.name_hint == name:
                     made = BlockRV(name)
                     self._loops[made] = [LoopRV(s.loop_var.name) for s in loops]
+                    self._blocks[made] = block
                     return made
         raise ValueError(f"there is no block {name!r}; there are {', '.join(known) or 'none'}")
 
     get_sblock = get_block
+
+    def get(self, block: BlockRV) -> Block:
+        """The block of the kernel; ValueError for one that a step has made, as nothing changes."""
+        if block not in self._blocks:
+            raise ValueError(f"the block {block.name!r} is of a step, which changes no kernel here")
+        return self._blocks[block]
+
+    def get_sref(self, block: BlockRV) -> StmtSRef:
+        """:meth:`get` as TVM's reference to a statement."""
+        return StmtSRef(self.get(block))
 
     def get_loops(self, block: BlockRV) -> list[LoopRV]:
         """The loops around a block, up to the block around it, the outermost first."""

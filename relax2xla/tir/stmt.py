@@ -24,6 +24,7 @@ from relax2xla.tir.node import (
     StandsForExpr,
     StringImm,
     Var,
+    is_int,
     lanes_of,
     set_field,
 )
@@ -191,6 +192,11 @@ class For(Stmt):
             set_field(self, "kind", LOOP_KINDS[kind])
         for name in ("min", "extent"):
             value = getattr(self, name)
+            if isinstance(value, PrimExpr) and not is_int(value.dtype):
+                raise TypeError(
+                    f"the loop {self.loop_var.name} has the {name} `{value}`, which is "
+                    f"{value.dtype}; bounds of loops are integers"
+                )
             # A number of Python is an int64 here; a loop over int32 has bounds of int32.
             if type(value) is int and self.loop_var.dtype != "int64":
                 set_field(self, name, as_dim(IntImm(self.loop_var.dtype, value)))
@@ -474,6 +480,16 @@ def seq(statements: Iterable[Stmt], line: int = 0) -> Stmt:
     if not flat:
         return Evaluate(IntImm("int32", 0), line=line)
     return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat), line=line)
+
+
+def stmt_seq(*args: object) -> Stmt:
+    """Statements, and expressions for their effect, one after the other."""
+    return seq(x if isinstance(x, Stmt) else Evaluate(as_expr(x)) for x in args)
+
+
+def stmt_list(stmt: Stmt) -> list[Stmt]:
+    """The statements of a sequence; of another statement it alone."""
+    return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
 
 
 def _flat(statements: Iterable[Stmt]) -> list[Stmt]:

@@ -24,6 +24,19 @@ class HostArray(SharedArray):
     #: Where the data starts in the memory that it was made with; see :meth:`_create_view`.
     byte_offset: int = 0
 
+    def __eq__(self, other: Any) -> Any:
+        """Whether it is the same array, where the other is one of the runtime's, as in TVM."""
+        return self is other if isinstance(other, NDArray) else super().__eq__(other)
+
+    def __ne__(self, other: Any) -> Any:
+        return self is not other if isinstance(other, NDArray) else super().__ne__(other)
+
+    __hash__: Any = object.__hash__
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        """What numpy computes of it is numpy's: its values are compared, not which array it is."""
+        return array[()] if return_scalar else np.asarray(array)
+
     def numpy(self) -> np.ndarray[Any, Any]:
         """The values as a numpy array of their own."""
         return np.array(self)

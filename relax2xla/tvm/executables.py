@@ -51,7 +51,9 @@ class KernelModule:
             made = function(*args)
             results = list(made) if isinstance(made, tuple) else [made]
             for i in written:
-                args[i][...] = np.asarray(results.pop(0))
+                made = results.pop(0)
+                if made is not args[i]:
+                    args[i][...] = np.asarray(made)
             return np.asarray(results[0]).item() if results else None
 
         call.__name__ = name

@@ -42,13 +42,15 @@ tvm.tir.buffer                  tir.buffer tir
 tvm.tir.function                tir
 tvm.tir.analysis                tir.analysis
 tvm.tir.stmt_functor            tir.stmt_functor tir.functor
-tvm.tir.schedule                tir
+tvm.tir.schedule                tir.schedule tir
 tvm.tir.schedule.testing        tvm.schedule_testing
 tvm.te                          te tir
 tvm.te.operation                te
 tvm.te.tensor                   te
 tvm.topi                        topi
 tvm.topi.nn                     topi.nn
+tvm.topi.nn.elemwise            topi.nn.activation
+tvm.topi.nn.pooling             topi.nn.pool
 tvm.topi.testing                tvm.topi_testing
 tvm.topi.image                  topi.image
 tvm.topi.utils                  topi.utils

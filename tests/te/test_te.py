@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,8 +12,8 @@ import pytest
 
 import relax2xla as rx
 from relax2xla import te, tir
-from relax2xla.errors import TVMError
-from relax2xla.ir import assert_structural_equal
+from relax2xla.errors import FileFormatError, TVMError
+from relax2xla.ir import assert_structural_equal, load_json, save_json
 from relax2xla.script import tir as T
 
 
@@ -304,3 +307,58 @@ def test_buffers_of_extern_start_anywhere() -> None:
     assert [str(offset) for offset in offsets] == ["elem_offset"] * 2
     assert offsets[0] is not offsets[1]
     assert "offset_factor=1" in func.script()  # parameters say so, too
+
+
+def test_tensors_are_saved_with_what_computes_them() -> None:
+    a = te.placeholder((3, 5), name="a")
+    _, most = largest(a)
+    made = te.compute((3,), lambda i: most[i] * 2.0, "twice", tag="t", attrs={"n": 1, "of": [a, 2]})
+    copy: Any = tir_json(made)
+    assert (copy.op.name, copy.op.tag, copy.op.attrs["n"]) == ("twice", "t", 1)
+    (reduced,) = copy.op.inputs
+    assert (reduced.value_index, reduced.op.reduce_axis[0].var.name) == (1, "k")
+    (given,) = reduced.op.inputs
+    assert copy.op.attrs["of"] == (given, 2)
+    assert_structural_equal(
+        te.create_prim_func([given, copy]), te.create_prim_func([a, made]), map_free_vars=True
+    )
+    states = running(a)
+    again: Any = tir_json(states[1].op)
+    assert isinstance(again, te.ScanOp)
+    assert [t.name for t in again.outputs] == [t.name for t in states]
+    extern = te.extern((3,), [a], lambda ins, outs: tir.Evaluate(0), "e", "float32")
+    assert tir_json(extern).op.output_buffers[0].name == "e"
+
+
+def tir_json(node: Any) -> Any:
+    """What is loaded of a saved node, in a process that knows nothing of ``te`` before."""
+    program = (
+        "import sys; from relax2xla.ir import load_json; "
+        "assert 'relax2xla.te' not in sys.modules; print(load_json(sys.stdin.read()))"
+    )
+    text = save_json(node)
+    subprocess.run([sys.executable, "-c", program], input=text, text=True, check=True)
+    return load_json(text)
+
+
+def test_a_damaged_file_names_a_result_that_there_is_not() -> None:
+    text = save_json(te.placeholder((3,), name="a"))
+    assert text.count('["te.Tensor",[') == 1
+    damaged = re.sub(r'(\["te.Tensor",\[\d+\]),0', r"\1,7", text)
+    with pytest.raises(FileFormatError, match="a has no result 7"):
+        load_json(damaged)
+
+
+def test_reducers_of_other_numbers() -> None:
+    k = te.reduce_axis((0, 3), "k")
+    pair = te.comm_reducer(lambda x, y: (x[0],), lambda i, v: (tir.const(-1, i), tir.const(0, v)))
+    with pytest.raises(TVMError, match=r"te\.reduce: the reducer gives 1 values of 2"):
+        pair((k.var, tir.const(1.0, "float32")), axis=k)
+    with pytest.raises(ValueError, match="combines 2 values; it takes 1"):
+        te.comm_reducer(lambda x: x, lambda t: tir.const(0, t))(k.var, axis=k)
+    with pytest.raises(ValueError, match="init has 2 values for 1"):
+        te.sum(k.var, axis=k, init=[1, 2])
+    lone = tir.Reduce(None, [1], [k])
+    assert (lone.condition.value, lone.dtype) == (True, "int32")
+    with pytest.raises(TVMError, match="the reduction has no combiner"):
+        te.create_prim_func([te.compute((2,), lambda i: lone)])

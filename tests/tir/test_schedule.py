@@ -46,6 +46,16 @@ def test_steps_change_nothing_and_keep_count_of_loops() -> None:
     assert sch.mod["main"] is product
 
 
+def test_a_block_is_found_where_it_stands() -> None:
+    sch = tir.Schedule(product)
+    block = sch.get_block("product")
+    assert sch.get(block).name_hint == "product"
+    assert sch.get_sref(block).stmt is sch.get(block)
+    made = sch.cache_read(block, 0, "shared")
+    with pytest.raises(ValueError, match="'made' is of a step, which changes no kernel"):
+        sch.get_sref(made)
+
+
 def test_what_is_not_there_and_what_would_change_the_kernel() -> None:
     sch = tir.Schedule({"f": product})
     with pytest.raises(ValueError, match="no block 'sum'; there are root, product, twice"):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from relax2xla import ir, tir
 from relax2xla.errors import WellFormedError
 from relax2xla.script import from_source
+from relax2xla.script import tir as T
 from relax2xla.tir import stmt_functor
 from relax2xla.tir.analysis import undefined_vars, verify_well_formed
+from relax2xla.tir.kernel.interpret import interpret
 
 COPY = """
 @T.prim_func
@@ -78,6 +81,48 @@ def test_substitute_reaches_buffers_and_keeps_what_is_not_named() -> None:
     assert 'T.Cast("float32", 4)' in func.with_body(made).script()
     expr = m + 1
     assert stmt_functor.substitute(expr, {m: tir.IntImm("int32", 2)}) == 3
+
+
+def test_specialize_memory() -> None:
+    func = parse("""
+@T.prim_func
+def f(A: T.Buffer((4, 4), "float32"), B: T.Buffer((4, 4), "float32")):
+    a = T.decl_buffer((16,), data=A.data)
+    b = T.decl_buffer((16,), data=B.data)
+    for i in range(15):
+        b[i + 1] = a[i] * 2.0
+""")
+    made = func.specialize({func.params[1]: func.buffer_map[func.params[0]]})
+    assert func.params == made.params
+    assert "B = T.match_buffer(B_handle, (4, 4), data=A.data)" in made.script()
+    assert "b = T.decl_buffer((16,), data=A.data)" in made.script()
+    # Both are one memory: each step reads what the one before wrote.
+    x = np.ones((4, 4), "float32")
+    interpret(made, x, x)
+    assert x.ravel()[:4].tolist() == [1, 2, 4, 8]
+
+
+def test_specialize_a_pointer() -> None:
+    func = parse("""
+@T.prim_func(private=True)
+def f(x: T.handle("float32"), y: T.handle("float32")):
+    a = T.decl_buffer(32, data=x)
+    b = T.decl_buffer(16, data=y)
+    for i in range(16):
+        b[i] = a[i] * 2.0
+""")
+    wanted = parse("""
+@T.prim_func(private=True)
+def f(x: T.handle("float32")):
+    a = T.decl_buffer(32, data=x)
+    y: T.Ptr[T.float32] = T.address_of(a[16])
+    b = T.decl_buffer(16, data=y)
+    for i in range(16):
+        b[i] = a[i] * 2.0
+""")
+    assert isinstance(func.body, tir.DeclBuffer)
+    made = func.specialize({func.params[1]: T.address_of(func.body.buffer[16])})
+    ir.assert_structural_equal(made, wanted)
 
 
 def test_specialize() -> None:

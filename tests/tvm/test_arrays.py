@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from relax2xla.errors import UnsupportedError
 from relax2xla.ir import Function, IRModule
 from relax2xla.script import from_source
-from relax2xla.tvm.arrays import HostArray, empty, from_dlpack
+from relax2xla.tvm.arrays import HostArray, array, empty, from_dlpack
 from relax2xla.tvm.frontend import detach_params
 from relax2xla.tvm.rpc import connect_tracker
 from relax2xla.tvm.topi_testing import strided_slice_python
@@ -27,6 +28,17 @@ def test_views() -> None:
         memory._create_view([2], "int32", 252)
     with pytest.raises(ValueError, match="only a contiguous array"):
         memory[::2]._create_view([2])
+
+
+def test_equal_is_the_same_array() -> None:
+    x, y = array([1.0, 2.0]), array([1.0, 2.0])
+    assert x == x
+    assert x != y
+    assert x != jnp.array([1.0, 2.0])
+    assert len({x, y, x}) == 2
+    np.testing.assert_array_equal(x == np.array([1.0, 3.0]), [True, False])
+    np.testing.assert_allclose(x, np.array([1.0, 2.0]))
+    assert type(x + y) is np.ndarray
 
 
 def test_arrays_of_other_libraries() -> None:

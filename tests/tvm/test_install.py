@@ -50,6 +50,11 @@ def test_installed_by_an_import() -> None:
         "assert str(tvm.IRModule()).startswith('# from tvm.script import ir as I')\n"
         "assert tvm.script.relax.Tuple.as_struct_info().fields == ()\n"
         "from tvm import rpc; from tvm.contrib import cblas; import tvm.topi.testing\n"
+        "from tvm.topi.nn.pooling import pool2d; from tvm.topi.nn.elemwise import relu\n"
+        "from tvm import topi; assert pool2d is topi.nn.pool2d and callable(topi.nn.conv2d)\n"
+        "ib = tvm.tir.ir_builder.create(); ib.emit(tvm.tir.call_extern('int32', 'f', 1))\n"
+        "assert ib.get().value.op.same_as(tvm.ir.Op.get('tir.call_extern'))\n"
+        "assert isinstance(tvm.tir.schedule.StmtSRef, type)\n"
     )
     done = run("-c", program)
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,81 @@ def test_what_a_program_computes_of_such_an_array_is_its_own() -> None:
     result = machine(text)["main"](x, y)
     x[:] = 7
     np.testing.assert_array_equal(np.asarray(result), [2, 2, 2])
+
+
+IN_PLACE = """
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def both(a: T.handle, b: T.handle, c: T.handle):
+        A = T.match_buffer(a, (3,), "float32")
+        B = T.match_buffer(b, (3,), "float32")
+        C = T.match_buffer(c, (3,), "float32")
+        for i in range(3):
+            with T.block("both"):
+                vi = T.axis.spatial(3, i)
+                A[vi] = A[vi] + B[vi]
+                C[vi] = A[vi] * 2.0
+
+    @R.function(private=True)
+    def inner(y: R.Tensor((3,), "float32"), x: R.Tensor((3,), "float32")):
+        cls = Module
+        z = R.call_tir_inplace(cls.both, (x, y), [0, -1], [R.Tensor((3,), "float32")] * 2)
+        return z
+
+    @R.function(pure=False)
+    def main(x: R.Tensor((3,), "float32"), y: R.Tensor((3,), "float32")):
+        cls = Module
+        z = cls.inner(y, x)
+        w = z[0]
+        {}
+        return (z[1], w)
+"""
+
+
+def in_place(middle: str) -> rx.VMExecutable:
+    return rx.build(from_source(IN_PLACE.replace("        {}\n", middle)))
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize(
+    "middle", ["", '        R.call_packed("test.shared.nothing", y, sinfo_args=R.Tuple())\n']
+)
+def test_a_result_in_place_is_the_callers_array(middle: str, saved: bool, tmp_path: Path) -> None:
+    rx.register_func("test.shared.nothing", lambda y: None, override=True)
+    executable = in_place(middle)
+    if saved:
+        executable.export_library(tmp_path / "model.r2x")
+        executable = rx.load_module(tmp_path / "model.r2x")
+    vm = rx.VirtualMachine(executable)
+    x, y = array(np.ones(3, "float32")), array(np.full(3, 2, "float32"))
+    double, summed = vm["main"](x, y)
+    assert summed is x
+    assert double is not y
+    np.testing.assert_array_equal(x.numpy(), [3, 3, 3])
+    np.testing.assert_array_equal(y.numpy(), [2, 2, 2])
+    np.testing.assert_array_equal(np.asarray(double), [6, 6, 6])
+    vm.set_input("main", y=y, x=x)
+    vm.invoke_stateful("main")
+    assert vm.get_outputs("main")[1] is x
+    np.testing.assert_array_equal(x.numpy(), [5, 5, 5])
+
+
+def test_other_arrays_stay_as_they_are_after_a_call_in_place() -> None:
+    x, y = np.ones(3, "float32"), array(np.ones(3, "float32"))
+    _, summed = rx.VirtualMachine(in_place(""))["main"](x, y)
+    np.testing.assert_array_equal(np.asarray(summed), [2, 2, 2])
+    np.testing.assert_array_equal(x, 1)
+
+
+def test_memory_that_would_be_two_results_is_none() -> None:
+    text = IN_PLACE.replace("        {}\n", "        v = cls.inner(y, w)\n").replace(
+        "z[1], w", "v[0], w"
+    )
+    x, y = array(np.ones(3, "float32")), array(np.ones(3, "float32"))
+    twice, once = rx.VirtualMachine(rx.build(from_source(text)))["main"](x, y)
+    np.testing.assert_array_equal(np.asarray(twice), [3, 3, 3])
+    np.testing.assert_array_equal(np.asarray(once), [2, 2, 2])
 
 
 def test_a_result_that_is_read_must_be_what_is_stated() -> None:

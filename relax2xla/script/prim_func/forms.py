@@ -28,7 +28,7 @@ from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, PointerVar
 from relax2xla.tir.kernel.complete import with_regions, with_root
 from relax2xla.tir.kernel.use import expressions
-from relax2xla.tir.node import element_of, lanes_of
+from relax2xla.tir.node import element_of, is_int, lanes_of
 from relax2xla.tir.vector import with_lanes
 
 
@@ -243,6 +243,8 @@ def as_range(dom: object) -> tir.Range:
         begin, end = tir.match_dtypes(begin, end)
         return tir.Range.from_min_extent(tir.as_dim(begin), v.simplified(end - begin))
     extent = v.number(dom)
+    if not is_int(extent.dtype):
+        raise TypeError(f"an axis runs over integers; got `{extent}` of dtype {extent.dtype}")
     return tir.Range.from_min_extent(tir.as_dim(tir.const(0, extent.dtype)), tir.as_dim(extent))
 
 
@@ -497,6 +499,8 @@ def _env_thread(owner: Owner, thread_tag: str, dtype: str = "int32") -> tir.Var:
 
 def _launch_thread(owner: Owner, thread: object, extent: object) -> Opener:
     size = v.number(extent)
+    if not is_int(size.dtype):
+        raise TypeError(f"T.launch_thread: the extent `{size}` is {size.dtype}, and no integer")
     if isinstance(thread, str):
         thread = _env_thread(owner, thread, size.dtype)
     if not isinstance(thread, tir.Var) or thread not in owner.func.threads:

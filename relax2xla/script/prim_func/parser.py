@@ -121,10 +121,13 @@ class PrimFuncParser(Expressions):
 
     def _annotation(self, node: ast.expr) -> Any:
         """A new variable or buffer, of an annotation such as ``T.int32`` or ``T.Buffer(...)``."""
-        if isinstance(node, ast.Subscript):  # T.let[T.int32]
+        if isinstance(node, ast.Subscript):  # T.let[T.int32], T.Ptr[T.float32]
             owner = node.value
             if isinstance(owner, ast.Attribute) and owner.attr == "let":
                 node = node.slice
+            elif isinstance(owner, ast.Attribute) and owner.attr == "Ptr":
+                element = node.slice
+                return self._attempt(node, lambda: v.handle(self.value(element)))
         value = self.value(node)
         if callable(value) and not isinstance(value, tir.PrimExpr):
             value = self._attempt(node, value)

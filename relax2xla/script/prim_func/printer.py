@@ -573,6 +573,13 @@ class PrimFuncPrinter:
                 return f'{self.t()}.iter_var({self.var(value.var)}, {dom}, "{kind}", {tag})'
             case BufferRegion():
                 return self._region(value)
+            case tir.CommReducer():
+                names = ", ".join([self._define(v) for v in (*value.lhs, *value.rhs)])
+                result = ", ".join(map(self.expr.of, value.result))
+                if len(value.result) > 1:
+                    result = f"({result})"
+                neutral = ", ".join(map(self.expr.of, value.identity_element))
+                return f"{self.t()}.comm_reducer(lambda {names}: {result}, [{neutral}])"
             case tir.PrimExpr():
                 return self.expr.of(value)
             case list() | tuple():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from relax2xla import tir
+from relax2xla.dtypes import DTYPES, is_kind
 from relax2xla.ir.expr import Constant, Expr, Function, PrimValue, Var
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.op.shared.lowering import convert, dtype_of, full, reshape, shape_of, static
@@ -13,6 +15,7 @@ from relax2xla.stablehlo.loops.accesses import resolved, statements, views_below
 from relax2xla.stablehlo.loops.affine import Form, number
 from relax2xla.stablehlo.loops.axes import NeedsLoop, Value, constant
 from relax2xla.stablehlo.loops.evaluate import evaluate
+from relax2xla.stablehlo.loops.lanes import lanes_as_loops
 from relax2xla.stablehlo.loops.memory import fixed_shape
 from relax2xla.stablehlo.loops.private import uses
 from relax2xla.stablehlo.loops.repeat import function
@@ -22,7 +25,7 @@ from relax2xla.tir import stmt as st
 from relax2xla.tir.buffer import Buffer, BufferLoad
 from relax2xla.tir.functor import post_order
 from relax2xla.tir.kernel.use import expressions
-from relax2xla.tir.node import is_int
+from relax2xla.tir.node import element_of, is_int
 from relax2xla.tir.stmt import BufferStore
 
 Argument = Expr | TensorStructInfo | int | float
@@ -71,10 +74,11 @@ def lower(func: tir.PrimFunc, arguments: Sequence[Argument], name: str = "kernel
     for _, buffer, argument in buffers:
         _enter(kernel, buffer, argument, scope)
     kernel.parameters = set(kernel.memory)
-    kernel.uses = uses(kernel, func.body)
-    _refuse_predicates(kernel, func.body)
+    body = lanes_as_loops(func.body)
+    kernel.uses = uses(kernel, body)
+    _check_accesses(kernel, body)
     try:
-        run(kernel, func.body, scope)
+        run(kernel, body, scope)
     except NeedsLoop as e:
         raise kernel.error(f"internal error: no loop is left to run step by step ({e.why})") from e
     except RecursionError:
@@ -183,15 +187,30 @@ def lower_function(
     return function(params, results)
 
 
-def _refuse_predicates(kernel: Kernel, body: st.Stmt) -> None:
-    """Loads and stores of some lanes only are made by TVM's vectoriser, and do not run here."""
+def _check_accesses(kernel: Kernel, body: st.Stmt) -> None:
+    """Refuse indices that are no integers, and loads and stores of some lanes only.
+
+    Those are made by TVM's vectoriser, and do not run here.
+    """
     for s in st.walk(body):
-        loads = (x for e in expressions(s) for x in post_order(e) if isinstance(x, BufferLoad))
-        if (getattr(s, "predicate", None) is not None and isinstance(s, st.BufferStore)) or any(
-            x.predicate is not None for x in loads
-        ):
+        accesses: list[BufferLoad | BufferStore] = [
+            x for e in expressions(s) for x in post_order(e) if isinstance(x, BufferLoad)
+        ]
+        if isinstance(s, BufferStore):
+            accesses.append(s)
+        for access in accesses:
             kernel.line = s.line or kernel.line
-            raise kernel.error(
-                "a load or store with a predicate cannot be lowered; write the condition with "
-                "`if` or T.if_then_else"
-            )
+            if access.predicate is not None:
+                raise kernel.error(
+                    "a load or store with a predicate cannot be lowered; write the condition with "
+                    "`if` or T.if_then_else"
+                )
+            for index in access.indices:
+                if element_of(index.dtype) not in _INDICES:
+                    raise kernel.error(
+                        f"the index `{index}` of {access.buffer.name} is {index.dtype}; an index "
+                        "is an integer, cast it to one"
+                    )
+
+
+_INDICES: Final = frozenset(name for name in DTYPES if is_kind(name, "bool", "int", "uint"))

@@ -59,10 +59,10 @@ def allocate(
     shape = fixed_shape(kernel, buffer, scope) if shape is None else shape
     whole = [*(a.size for a in axes), *shape]
     if size_of(axes) * math.prod(shape) > MOST_ELEMENTS:
+        each = f", {math.prod(shape)} for each of {size_of(axes)} lanes" if axes else ""
         raise kernel.error(
-            f"the buffer {buffer.name} would take {math.prod(whole)} elements, one of "
-            f"{math.prod(shape)} for each of {size_of(axes)} lanes; at most {MOST_ELEMENTS} "
-            "are possible"
+            f"the buffer {buffer.name} would take {math.prod(whole)} elements{each}; at most "
+            f"{MOST_ELEMENTS} are possible"
         )
     kernel.memory[buffer.data] = Memory(full(whole, 0, buffer.dtype), tuple(axes), shape)
 

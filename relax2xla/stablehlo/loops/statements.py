@@ -24,6 +24,7 @@ from relax2xla.stablehlo.loops.evaluate import bound, evaluate
 from relax2xla.stablehlo.loops.forms import form_of
 from relax2xla.stablehlo.loops.memory import allocate, fixed_size
 from relax2xla.stablehlo.loops.private import give, own_scratch
+from relax2xla.stablehlo.loops.races import mixed_of, race_of
 from relax2xla.stablehlo.loops.scalars import NODES
 from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope
 from relax2xla.tir import stmt as st
@@ -268,19 +269,26 @@ def _for(kernel: Kernel, s: st.For, scope: Scope) -> None:
             inner = inner.but(threads={**scope.threads, tag: number(0)})
         run(kernel, s.body, inner)
         return
-    race = _race(kernel, s) if tag else None
+    race = race_of(kernel, s) if tag else None
     why = _vector(kernel, s, scope, extent, low, tag) if race is None else ""
     if why is None:
         return
     kernel.line = s.line or kernel.line
     if s.kind in ("parallel", "vectorized"):
-        race = _race(kernel, s)
+        race = race_of(kernel, s)
     if race is not None:
         kernel.line = race.line or kernel.line
         raise kernel.error(
             f"the steps of the loop {s.loop_var.name}, which run at once ({s.kind}), write "
             f"different values to one element of {race.buffer.name}, so that any of them may stay; "
             "make the loop serial, or let each step write an element of its own"
+        )
+    if s.kind in ("parallel", "vectorized") and (mixed := mixed_of(kernel, s)) is not None:
+        kernel.line = mixed.line or kernel.line
+        raise kernel.error(
+            f"the steps of the loop {s.loop_var.name}, which run at once ({s.kind}), read elements "
+            f"of {mixed.buffer.name} that other steps write, before or after that; make the loop "
+            "serial, or write to another buffer"
         )
     if tag and any(_synchronises(x) for x in statements(s.body)):
         raise kernel.error(
@@ -324,27 +332,6 @@ def _without_edge(kernel: Kernel, s: st.For, scope: Scope, low: Form, count: int
         kernel.memory, kernel.forms = memory, forms
         del kernel.loops[loops:]
     return False
-
-
-def _race(kernel: Kernel, s: st.For) -> st.BufferStore | None:
-    """A store that runs in every step, and puts another value into the same element of a parameter.
-
-    Only what is certain counts: stores under conditions, in blocks or to scratch memory do not.
-    """
-    stack, loops = [s.body], {s.loop_var}
-    while stack:
-        inner = stack.pop()
-        if isinstance(inner, st.SeqStmt):
-            stack += inner.seq
-        elif isinstance(inner, st.For):
-            loops.add(inner.loop_var)
-            stack.append(inner.body)
-        elif isinstance(inner, st.BufferStore) and inner.buffer.data in kernel.parameters:
-            places = {v for i in inner.indices for v in tir.free_vars(i)}
-            differs = s.loop_var in tir.free_vars(inner.value)
-            if differs and places.isdisjoint(loops) and accumulate.accumulation(inner) is None:
-                return inner
-    return None
 
 
 def _refuse_talk(kernel: Kernel, s: st.For, scope: Scope, axis: Axis, low: Form, why: str) -> None:

@@ -9,6 +9,7 @@ from relax2xla.tir.buffer import Buffer
 from relax2xla.tir.expr import as_prim_expr
 from relax2xla.tir.function import PrimFunc
 from relax2xla.tir.node import Dim, PrimExpr, Var
+from relax2xla.tir.stmt import DeclBuffer, LetStmt, Stmt, map_children
 from relax2xla.tir.stmt_functor import Rewriter
 
 
@@ -16,11 +17,11 @@ def specialized(func: PrimFunc, param_map: Mapping[Var, Dim | Buffer]) -> PrimFu
     """``func`` with parameters bound.
 
     A scalar becomes the expression that it is bound to, and is no parameter any more. A handle is
-    bound to a buffer: sizes, strides and offset of its own buffer become those of that buffer.
+    bound to a buffer: memory, sizes, strides and offset of its own buffer become those of that
+    buffer. A pointer that is bound to an expression is a variable of the function then.
     ``ValueError`` for what is no parameter, and where a buffer does not fit.
     """
     values: dict[Var, PrimExpr] = {}
-    buffers: dict[Var, Buffer] = {}
     for param, value in param_map.items():
         if not any(param is p for p in func.params):
             raise ValueError(f"specialize: {param.name} is no parameter of the function")
@@ -29,18 +30,35 @@ def specialized(func: PrimFunc, param_map: Mapping[Var, Dim | Buffer]) -> PrimFu
             if own is None:
                 raise ValueError(f"specialize: the parameter {param.name} has no buffer")
             _match(own, value, values)
-            buffers[param] = value
+            if own.data is not value.data:
+                values[own.data] = value.data
         elif param in func.buffer_map:
             raise ValueError(f"specialize: {param.name} is a handle; bind it to a buffer")
         else:
             _bind(param, value, values, "a parameter")
     rewriter = Rewriter(lambda e: values.get(e) if isinstance(e, Var) else None, fold=True)
     held = {p: rewriter.buffer(b) for p, b in func.buffer_map.items()}
-    body = rewriter.stmt(func.body)
+    body = _with_pointers(rewriter.stmt(func.body), values)
     params = [p for p in func.params if p not in values]
     if body is func.body and len(params) == len(func.params) and not values:
         return func
     return PrimFunc(params, body, func.ret_type, held, func.attrs)
+
+
+def _with_pointers(root: Stmt, values: Mapping[Var, PrimExpr]) -> Stmt:
+    """``root`` with the pointers of its buffers that are expressions bound where they are used."""
+    pointers = {p: v for p, v in values.items() if p.dtype == "handle" and not isinstance(v, Var)}
+    if not pointers:
+        return root
+
+    def bind(node: Stmt) -> Stmt:
+        if isinstance(node, DeclBuffer):
+            value = pointers.get(node.buffer.data)
+            if value is not None:
+                return LetStmt(node.buffer.data, value, node)
+        return map_children(node, bind)
+
+    return bind(root)
 
 
 def _match(own: Buffer, given: Buffer, values: dict[Var, PrimExpr]) -> None:

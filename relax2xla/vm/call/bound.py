@@ -17,6 +17,7 @@ from relax2xla.runtime.device import Device
 from relax2xla.vm.call.arguments import Arguments
 from relax2xla.vm.call.donation import Donation
 from relax2xla.vm.call.executable import Executable
+from relax2xla.vm.call.in_place import Places, in_callers_memory, with_callers_memory
 from relax2xla.vm.call.programs import CACHE_SIZE, WARN_AFTER, Programs
 from relax2xla.vm.call.roads import Road
 from relax2xla.vm.call.signatures import signature
@@ -30,15 +31,24 @@ class BoundFunction:
     """A function with its parts; ``specialised`` are its programs."""
 
     def __init__(
-        self, programs: Programs, weights: Weights, donation: Donation | None = None
+        self,
+        programs: Programs,
+        weights: Weights,
+        donation: Donation | None = None,
+        in_place: Places = (),
     ) -> None:
         self.name, self.device, self.entry = programs.name, programs.device, programs.entry
         self.specialised = programs
         self.params, self.param_names = programs.arguments.params, programs.arguments.names
         self._arguments, self._weights, self._donation = programs.arguments, weights, donation
+        self._in_place = in_place
         # What calls usually go to instead, and what they go to now, if anything.
         self._usual: Callable[[Sequence[Any]], Any] | None = None
-        if donation is None:
+        if in_place:
+            inner = BoundFunction(programs, weights, donation)
+            self._road = inner._road
+            self._usual = lambda args: in_callers_memory(in_place, args, inner(*args))
+        elif donation is None:
             self._road = Road(programs, weights)
         else:
             plain = BoundFunction(programs, weights)
@@ -76,7 +86,8 @@ class BoundFunction:
         one_cpu = xla.jax_device(device).platform == "cpu" and xla.count(device) == 1
         packs = entry.packs if one_cpu else ()
         programs = Programs(executable, arguments, packs, donation, limit, warn_after)
-        return cls(programs, Weights(executable, entry, device, packs, store), donation)
+        in_place = executable.in_place.get(name, ())
+        return cls(programs, Weights(executable, entry, device, packs, store), donation, in_place)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run; see :class:`VirtualMachine` for what arguments may be."""
@@ -127,13 +138,14 @@ class BoundFunction:
 
     def twin(self) -> BoundFunction:
         """The same function, with the same programs, whose calls nothing intercepts."""
-        return BoundFunction(self.specialised, self._weights, self._donation)
+        return BoundFunction(self.specialised, self._weights, self._donation, self._in_place)
 
     # -- ahead of calls
 
     def placed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """See :meth:`Arguments.placed`."""
-        return self._arguments.placed(args, kwargs)
+        """See :meth:`Arguments.placed`; memory of the caller that results go to stays as it is."""
+        args = self._arguments.positional(args, kwargs)
+        return with_callers_memory(self._in_place, args, self._arguments.placed(args, {}))
 
     def warm(self, infos: Sequence[StructInfo] = ()) -> None:
         """Compile for arguments of these struct infos; none: those of a static function."""

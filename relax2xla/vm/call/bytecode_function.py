@@ -10,6 +10,7 @@ from typing import Any
 
 from relax2xla.errors import CallError
 from relax2xla.ir import Var
+from relax2xla.vm.call.in_place import Places, in_callers_memory, with_callers_memory
 from relax2xla.vm.call.signatures import positional, signature
 from relax2xla.vm.code.call_graph import goes_deep, regions
 from relax2xla.vm.code.interpreter import DEPTH, Interpreter
@@ -41,7 +42,12 @@ def _deep() -> Generator[None]:
 class VMFunction:
     """A bytecode function of an executable on one device."""
 
-    def __init__(self, interpreter: Interpreter, index: int) -> None:
+    def __init__(
+        self,
+        interpreter: Interpreter,
+        index: int,
+        in_place: Mapping[str, Places] | None = None,
+    ) -> None:
         row = interpreter.code.functions[index]
         self.name = row.name
         self.param_names = row.params
@@ -49,6 +55,7 @@ class VMFunction:
         self._call = interpreter.function(index)
         self._intercept: Callable[[Sequence[Any]], Any] | None = None
         self._inputs = row.inputs or (("object",),) * len(row.params)
+        self._in_place = (in_place or {}).get(row.name, ())
         self._deep = goes_deep(interpreter.code, index)
         self._where = [f"{row.name}: the argument for parameter `{p}`" for p in row.params]
         self.__signature__ = signature(row.params)
@@ -64,11 +71,13 @@ class VMFunction:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run; arguments as for :class:`VirtualMachine`."""
+        if kwargs:
+            args = positional(self.name, self.param_names, args, kwargs)
         if self._intercept is not None:
-            return self._intercept(
-                positional(self.name, self.param_names, args, kwargs) if kwargs else args
-            )
-        values = self.placed(args, kwargs)
+            return self._intercept(args)
+        return in_callers_memory(self._in_place, args, self._run(self._converted(args)))
+
+    def _run(self, values: Sequence[Any]) -> Any:
         if self._interpreter.steps is not None:
             self._interpreter.steps.start()
         try:
@@ -84,9 +93,15 @@ class VMFunction:
         self._intercept = call
 
     def placed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Arguments as values of the machine; CallError where they do not fit."""
+        """Arguments as values of the machine; CallError where they do not fit.
+
+        Memory of the caller that results go to stays as it is.
+        """
         if kwargs:
             args = positional(self.name, self.param_names, args, kwargs)
+        return with_callers_memory(self._in_place, args, self._converted(args))
+
+    def _converted(self, args: Sequence[Any]) -> list[Any]:
         if len(args) != len(self._inputs):
             names = ", ".join(self.param_names)
             raise CallError(

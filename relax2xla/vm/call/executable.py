@@ -22,6 +22,7 @@ from relax2xla.transform.export import to_stablehlo
 from relax2xla.transform.lower.kernels import KernelForm, by_name, kernel_forms
 from relax2xla.transform.lower.legalize import prim_funcs
 from relax2xla.transform.params.lift_weights import Lifted
+from relax2xla.vm.call.in_place import Places
 from relax2xla.vm.call.packing import Packs, packs_of
 from relax2xla.vm.call.specialise import Packed, specialise
 from relax2xla.vm.call.weights import WeightStore
@@ -107,13 +108,14 @@ class Executable:
     ``notes`` say for each of these how it was split, and why.
 
     By function: ``results`` are the source's names of what it gives, ``donated`` and ``narrowed``
-    places of parameters (``vm.call.donation``, ``vm.pjrt.jax_arguments``), ``states`` what the
-    functions say of state, ``platforms`` what functions for several of them were built for,
-    ``signatures`` the parameters of bytecode that the source has, ``devices`` where what does not
-    run on the machine's own device runs. ``allowed``: targets of custom calls that a caller in
-    Python allows. ``find_program`` gives programs that a file holds; ``store`` has the weights on
-    devices, for all machines. ``external``: modules with packed functions
-    (``runtime.external``), which a file does not hold.
+    places of parameters (``vm.call.donation``, ``vm.pjrt.jax_arguments``), ``in_place`` results
+    that took the place of parameters (``vm.plan.in_place``), ``states`` what the functions say of
+    state, ``platforms`` what functions for several of them were built for, ``signatures`` the
+    parameters of bytecode that the source has, ``devices`` where what does not run on the
+    machine's own device runs. ``allowed``: targets of custom calls that a caller in Python allows.
+    ``find_program`` gives programs that a file holds; ``store`` has the weights on devices, for
+    all machines. ``external``: modules with packed functions (``runtime.external``), which a file
+    does not hold.
     """
 
     mod: _Module = _Module()
@@ -126,6 +128,7 @@ class Executable:
     results: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     donated: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     narrowed: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    in_place: Mapping[str, Places] = field(default_factory=dict[str, Places])
     states: Mapping[str, State] = field(default_factory=dict[str, State])
     platforms: Mapping[str, str] = field(default_factory=dict[str, str])
     signatures: Mapping[str, Callable[[], Sequence[Var]]] = field(

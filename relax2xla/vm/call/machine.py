@@ -159,7 +159,7 @@ class VirtualMachine(TvmMethods):
         built, name = self.executable, self.executable.code.functions[index].name
         one = interpreter.hook is None and not isinstance(self.device, Mesh)
         if not one or not takes_objects(built, name):
-            return VMFunction(interpreter, index)
+            return VMFunction(interpreter, index, built.in_place)
 
         def bind(alone: Executable, name: str, donation: Donation) -> BoundFunction:
             given = (self.device, self._store, donation, self.max_programs, self.warn_after)

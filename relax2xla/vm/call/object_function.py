@@ -42,6 +42,7 @@ from relax2xla.transform.params.lift_weights import lift_weights
 from relax2xla.vm.call.bound import BoundFunction
 from relax2xla.vm.call.bytecode_function import VMFunction
 from relax2xla.vm.call.executable import Entry, Executable
+from relax2xla.vm.call.in_place import in_callers_memory
 from relax2xla.vm.call.objects import DeviceObject, Loan, roomy
 from relax2xla.vm.call.padding import Axes, cut, padded, seen
 from relax2xla.vm.call.signatures import positional
@@ -71,7 +72,7 @@ class ObjectFunction(VMFunction):
     def __init__(
         self, interpreter: Interpreter, index: int, executable: Executable, bind: Bind, limit: int
     ) -> None:
-        super().__init__(interpreter, index)
+        super().__init__(interpreter, index, executable.in_place)
         self._executable, self._bind, self._limit = executable, bind, limit
         self._unfolded: OrderedDict[Forms, _Unfolded | None] = OrderedDict()
 
@@ -85,7 +86,7 @@ class ObjectFunction(VMFunction):
         if objects and len(args) == len(self.param_names):
             made = self._call_unfolded(args, objects)
             if made is not _OTHER:
-                return made
+                return in_callers_memory(self._in_place, args, made)
         return super().__call__(*args)
 
     def programs(self) -> dict[Forms, list[Any]]:
@@ -169,6 +170,7 @@ class _Unfolded:
             mod=mod.replace({**mod.functions, mod.get_global_var(name): func}),
             entries={name: Entry.of(name, lift_weights({name: func})[name])},
             donated={},
+            in_place={},
             find_program=None,
             allowed=executable.allowed.union(*(form.targets for _, form in forms)),
         )

@@ -39,6 +39,7 @@ from relax2xla.vm.pjrt.xla import planned_platform
 from relax2xla.vm.plan.donated import Donate, donated_params, places
 from relax2xla.vm.plan.external_rows import external_rows
 from relax2xla.vm.plan.host_reasons import HostReasons
+from relax2xla.vm.plan.in_place import results_in_place
 from relax2xla.vm.plan.kernel_entries import with_entries
 from relax2xla.vm.plan.lower import Lowered, lower
 from relax2xla.vm.plan.returns import with_checked_returns
@@ -145,6 +146,7 @@ def build(
             for name, e in entries.items()
             if NARROWED in e.func.attrs
         },
+        in_place=results_in_place(bound),
         states={
             name: State(dict(f.attrs["state"]), tuple(f.attrs["state_values"]))
             for name, f in public.items()

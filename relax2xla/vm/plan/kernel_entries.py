@@ -8,6 +8,7 @@ comes last.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from relax2xla import tir
 from relax2xla.errors import TVMError
@@ -16,19 +17,22 @@ from relax2xla.ir.expr import BindingBlock, SeqExpr, VarBinding
 from relax2xla.op.intrinsic import call_tir, call_tir_inplace
 from relax2xla.stablehlo.loops import written_parameters
 from relax2xla.tir import stmt
+from relax2xla.tir.buffer import Buffer
 
 
 def with_entries(mod: IRModule) -> IRModule:
     """``mod``; where it has loop-level functions alone, with a Relax function for each.
 
-    Raises TVMError for a kernel whose shapes are made of numbers that it takes, that returns before
-    its end, or that gives nothing.
+    Raises TVMError for a kernel whose shapes are made of numbers that it takes, that returns within
+    a loop, that gives nothing, or that was kept as text.
     """
     kernels = {g: f for g, f in mod.items() if isinstance(f, tir.PrimFunc)}
     if not kernels or mod.relax_functions():
         return mod
     new: dict[GlobalVar, Function | tir.PrimFunc] = {}
     for gvar, func in kernels.items():
+        if isinstance(func.body, tir.Text):
+            raise TVMError(f"{gvar.name_hint} cannot be run: {func.body.why}")
         callee = GlobalVar(f"{gvar.name_hint}_kernel")
         made, result = _with_result(gvar.name_hint, _with_arrays(gvar.name_hint, func))
         new[callee] = made.without_attr("global_symbol")
@@ -89,15 +93,62 @@ def _with_result(name: str, func: tir.PrimFunc) -> tuple[tir.PrimFunc, bool]:
     returns = [s for s in stmt.walk(func.body) if _is_return(s)]
     if not returns:
         return func, False
-    *before, last = func.body.seq if isinstance(func.body, stmt.SeqStmt) else (func.body,)
-    if len(returns) > 1 or last is not returns[0] or not isinstance(last, stmt.Evaluate):
-        raise TVMError(f"{name} returns before its end, which a kernel cannot do; use a select")
-    assert isinstance(last.value, tir.Call)
-    (value,) = last.value.args
+    (value,) = _returned(returns[0]).args
     buffer = tir.decl_buffer((), value.dtype, "returned")
-    body = stmt.seq([*before, tir.BufferStore(buffer, value, (), line=last.line)], func.body.line)
+    body, ends = _Returns(name, buffer).stored([func.body])
+    if not ends:
+        raise TVMError(f"{name} returns a value in some cases only; let it return one in all")
     made = tir.PrimFunc([*func.params, buffer], body, None, func.buffer_map, func.attrs)
     return made, True
+
+
+@dataclass(frozen=True, slots=True)
+class _Returns:
+    """Statements that store what they return, and end there."""
+
+    name: str
+    buffer: Buffer
+
+    def stored(self, statements: Sequence[stmt.Stmt]) -> tuple[stmt.Stmt, bool]:
+        """The statements as one, and whether they always return.
+
+        What comes after a case that returns is for the other case. TVMError for a return within a
+        loop or a block.
+        """
+        done: list[stmt.Stmt] = []
+        rest = [x for s in statements for x in stmt.stmt_list(s)]
+        while rest:
+            s, *rest = rest
+            if _is_return(s):
+                (value,) = _returned(s).args
+                return stmt.seq([*done, tir.BufferStore(self.buffer, value, (), line=s.line)]), True
+            if not any(map(_is_return, stmt.walk(s))):
+                done.append(s)
+            elif isinstance(s, stmt.IfThenElse):
+                first, ends = self.stored([s.then_case])
+                if not ends:
+                    first, ends = self.stored([s.then_case, *rest])
+                second, ends_too = self.stored([*([s.else_case] if s.else_case else []), *rest])
+                done.append(replace(s, then_case=first, else_case=second))
+                return stmt.seq(done), ends and ends_too
+            elif not rest and not isinstance(s, stmt.For | stmt.While | stmt.BlockRealize):
+                (inner,) = stmt.children(s)
+                body, ends = self.stored([inner])
+                return stmt.seq([*done, stmt.with_children(s, [body])]), ends
+            else:
+                line = next(x.line for x in stmt.walk(s) if _is_return(x))
+                where = f"line {line}: " if line else ""
+                raise TVMError(
+                    f"{where}{self.name} returns before its end within a loop, which a kernel "
+                    "cannot do; use a select"
+                )
+        return stmt.seq(done), False
+
+
+def _returned(s: stmt.Stmt) -> tir.Call:
+    assert isinstance(s, stmt.Evaluate)
+    assert isinstance(s.value, tir.Call)
+    return s.value
 
 
 def _is_return(s: stmt.Stmt) -> bool:

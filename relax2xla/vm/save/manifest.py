@@ -50,6 +50,7 @@ _FIELDS: Final[dict[str, Any]] = {
     "donated": dict[str, list[int]],
     "platforms": dict[str, str],
     "narrowed": dict[str, list[int]],
+    "in_place": dict[str, list[list[int]]],
     "states": dict[str, list[list[object]]],
     "functions": list[dict[str, object]],
     "signatures": dict[str, str],
@@ -186,9 +187,9 @@ def read_info(data: Any) -> StructInfo:
     raise ValueError(f"no struct info: {data!r}")
 
 
-def read_places(value: Any) -> tuple[int, ...]:
-    """Places of parameters."""
-    if not is_shape(value):
+def read_places(value: Any, count: int | None = None) -> tuple[int, ...]:
+    """Places of parameters: ``count`` of them, or any number."""
+    if not is_shape(value) or (count is not None and len(value) != count):
         raise ValueError(f"no places of parameters: {value!r}")
     return tuple(value)
 

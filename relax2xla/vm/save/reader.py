@@ -128,6 +128,10 @@ def _load(archive: Archive, compiled: bool, allowed: frozenset[str]) -> SavedExe
         results={n: tuple(names) for n, names in manifest.get("results", {}).items()},
         donated=donated,
         narrowed={n: read_places(at) for n, at in manifest.get("narrowed", {}).items()},
+        in_place={
+            n: tuple(read_places(row, 2) for row in rows)
+            for n, rows in manifest.get("in_place", {}).items()
+        },
         states={
             name: State(
                 {k: (param, result) for k, param, result, _ in rows},

@@ -122,6 +122,7 @@ class Saved:
             "donated": {n: list(at) for n, at in ex.donated.items()},
             "platforms": dict(ex.platforms),
             "narrowed": {n: list(at) for n, at in ex.narrowed.items()},
+            "in_place": {n: list(map(list, places)) for n, places in ex.in_place.items()},
             "states": {
                 n: [
                     [k, *at, self._arrays.row(v)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -135,3 +137,28 @@ def test_lanes_and_masks_are_checked() -> None:
         tir.BufferLoad(buffer, [index], tir.Broadcast(1, 4))
     with pytest.raises(OpError, match="with 8 lanes, but trying to load a vector with 4 lanes"):
         tir.BufferLoad(buffer, [index], tir.Broadcast(tir.IntImm("bool", 1), 8))
+
+
+def test_a_reducer_is_printed_and_saved() -> None:
+    made = T.comm_reducer(lambda x, y: x + y, [T.float32(0)])
+    assert made.script() == "T.comm_reducer(lambda x, y: x + y, [T.float32(0.0)])"
+    first = T.comm_reducer(
+        lambda i, x, j, y: (tir.Select(x >= y, i, j), tir.max(x, y)),
+        identity=[T.int32(-1), T.min_value("float32")],
+    )
+    text = load_json(save_json(first)).script()
+    assert text.startswith("T.comm_reducer(lambda i, x, j, y: (T.Select(x >= y, i, j), T.max(x, y)")
+    statement = tir.AttrStmt(made, "reduce_scope", tir.const(0, "int32"), tir.Evaluate(0))
+    assert "T.comm_reducer" in load_json(save_json(statement)).script()
+
+
+@pytest.mark.parametrize(
+    ("combiner", "identity", "message"),
+    [
+        (lambda x: x, [0.0], "takes 1 values; identity has 1, so it takes 2"),
+        (lambda x, y: (x, y), [0.0], "gives 2 values from 1 identity elements"),
+    ],
+)
+def test_a_reducer_of_other_numbers(combiner: Any, identity: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        T.comm_reducer(combiner, identity)

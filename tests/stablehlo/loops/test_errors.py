@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import relax2xla
 from relax2xla import tir
 from relax2xla.errors import DiagnosticError, LegalizeError, TVMError
 from relax2xla.ir import IRModule, TensorStructInfo, Var
@@ -34,6 +35,14 @@ def lower(loop: str, body: str, shape: tuple[int, ...] = (4,)) -> None:
         ("T.vectorized(4)", "C[0] = A[i]", r"line 5: .* at once \\(vectorized\\), .* element of C"),
         ("T.parallel(4)", "C[1] = A[i] * A[i]", r"line 5: .* loop i, .* \\(parallel\\), write"),
         ('T.thread_binding(4, "threadIdx.x")', "C[0] = A[i]", "line 5: .* any of them may stay"),
+        ("range(4)", "C[i] = A[1.5]", r"line 5: the index `T.float32\(1.5\)` of A is float32"),
+        ("range(4)", "C[A[i]] = A[i]", r"line 5: the index `A\[i\]` of C is float32"),
+        ("range(4)", "C[i] = A['x']", 'line 5: the index `"x"` of A is handle'),
+        ("T.vectorized(4)", "C[i // 2] = A[i]", "line 5: .* one element of C"),
+        ("T.parallel(4)", "C[i % 2] = A[i]", "line 5: .* one element of C"),
+        ('T.thread_binding(4, "threadIdx.x")', "C[i // 2] = A[i]", "line 5: .* one element of C"),
+        ("T.parallel(3)", "C[i + 1] = C[i]", r"line 5: .* \\(parallel\\), read elements of C"),
+        ("T.vectorized(4)", "C[3 - i] = C[i]", "line 5: .* read elements of C that other steps"),
     ],
 )
 def test_a_kernel_that_cannot_be_run(loop: str, body: str, message: str) -> None:
@@ -55,6 +64,7 @@ def test_threads_that_read_what_others_write_do_not_run_in_turn() -> None:
         ("C[i] = B[i]", ":5:16: undefined name 'B'"),
         ('C[i] = A[i] + T.Cast("float32", T.int8(300))', ":5:41: literal 300 does not fit int8"),
         ("C[i] = A[i // 0]", ":5:18: division by the literal 0"),
+        ("for j in range(A[i]):\n            C[j] = A[i]", ":5:18: a loop runs over integers"),
     ],
 )
 def test_a_script_that_is_wrong(body: str, message: str) -> None:
@@ -84,7 +94,37 @@ def test_arguments_of_another_rank() -> None:
         lower("range(4)", "C[i] = A[i]", (4, 1))
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("if A[0]:\n        C[0] = A[0]", "line 5: a condition of dtype float32 is not read"),
+        ("import os\n    C[0] = A[0]", "line 5: `Import` is not read"),
+        ("for i in range(4):\n        break", "line 6: `Break` is not read"),
+        ("C[0] = (x := A[0])", r"line 5: `\(x := A\[0\]\)` is not read"),
+    ],
+)
+def test_a_kernel_that_was_kept_as_text(body: str, why: str) -> None:
+    func = from_source(
+        f"from relax2xla.script import tir as T\n\n@T.prim_func\ndef main({FOUR}):\n    {body}\n"
+    )
+    with pytest.raises(TVMError, match=f"main cannot be run: {why}"):
+        relax2xla.build(func)
+
+
+def test_bounds_of_a_loop_are_integers() -> None:
+    with pytest.raises(TypeError, match=r"the loop i has the extent `.*`, which is float32"):
+        tir.For(tir.Var("i", "int32"), 0, tir.const(1.5, "float32"), "serial", tir.stmt_seq(1))
+
+
+def test_threads_are_counted_by_integers() -> None:
+    with pytest.raises(DiagnosticError, match=r":5:14: T.launch_thread: the extent `T.float32"):
+        lower("range(4)", 'tx = T.launch_thread("threadIdx.x", 4.5)\n        C[i] = A[i]')
+
+
 def test_steps_that_write_elements_of_their_own() -> None:
+    lower("T.parallel(4)", "C[i // 2 * 2 + i % 2] = A[i]")
+    lower("T.parallel(4)", "C[i] = A[i] + C[i]")
+    lower("T.parallel(4)", "C[i // 2] = C[i // 2] + A[i]")
     lower("T.parallel(4)", "C[i] = A[i]")
     lower("T.vectorized(4)", "C[0] = A[0]")
     lower("T.parallel(4)", "C[0] = C[0] + A[i]")

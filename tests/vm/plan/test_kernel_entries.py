@@ -92,6 +92,35 @@ def test_what_a_kernel_returns(text: str, args: tuple[object, ...], expected: in
     assert np.asarray(machine["f"](*args)) == expected
 
 
+BRANCHES = """
+from relax2xla.script import tir as T
+
+@T.prim_func
+def f(x: T.int32, A: T.Buffer((1,), "int32")) -> T.int32:
+    A[0] = 1
+    y: T.int32 = x * 2
+    if y < 0:
+        A[0] = 2
+        if y < -8:
+            return -y
+        A[0] = 3
+    else:
+        if y == 0:
+            return 7
+    A[0] = A[0] + 10
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("x", "result", "written"), [(-5, 10, 2), (-1, -2, 13), (0, 7, 1), (4, 8, 11)]
+)
+def test_a_kernel_that_returns_in_several_places(x: int, result: int, written: int) -> None:
+    machine = relax2xla.VirtualMachine(relax2xla.build(from_source(BRANCHES)), relax2xla.cpu())
+    stored, returned = machine["f"](x, np.zeros(1, "int32"))
+    assert (np.asarray(stored)[0], np.asarray(returned)) == (written, result)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -101,8 +130,13 @@ def test_what_a_kernel_returns(text: str, args: tuple[object, ...], expected: in
             r"takes numbers beside buffers whose shapes they are \(n\)",
         ),
         (
-            "def f(x: T.int32) -> T.int32:\n    if x > 0:\n        return x\n    return -x",
-            "returns before its end",
+            "def f(x: T.int32) -> T.int32:\n"
+            "    for i in range(3):\n        return x\n    return -x",
+            r"^line 6: f returns before its end within a loop",
+        ),
+        (
+            "def f(x: T.int32) -> T.int32:\n    if x > 0:\n        return x",
+            "f returns a value in some cases only",
         ),
     ],
 )
