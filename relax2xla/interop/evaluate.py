@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +19,11 @@ import numpy as np
 from jax import lax
 
 from relax2xla import tir
+from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import UnsupportedError
 from relax2xla.interop.dimensions import in_jax
 from relax2xla.interop.jax_functions import jax_function
-from relax2xla.interop.lax_rows import OPAQUE, RULES, Region, Site
+from relax2xla.interop.lax_rows import OPAQUE, RULES, Region, Rule, Site
 from relax2xla.interop.lax_rows.calls import NoRule
 from relax2xla.ir import (
     Binding,
@@ -64,11 +66,23 @@ _EXACT = frozenset(
 )
 
 
+#: The value of an expression, of those of the variables and constants that it reads.
+Step = Callable[[Mapping[Expr, Any]], Any]
+
+
+# What sequences hold, and regions.
+_AT_HAND = Var | Constant | Function
+# What rules raise of calls that they do not know, and JAX of operands that do not fit.
+_REFUSALS = (NoRule, TypeError, ValueError, NotImplementedError)
+
+
 class Evaluator:
     """Evaluates the functions of ``mod``. ``dtype``: of the policy, or None; see ``extract_jax``.
 
     ``remat``: patterns of module paths whose bindings are computed again for derivatives.
     ``symbols``: what symbolic dimensions of the module are in JAX.
+
+    What does not depend on the values is found once, so one evaluator serves many traces.
     """
 
     def __init__(
@@ -86,6 +100,7 @@ class Evaluator:
             f.attrs["sym_name"]: f for f in self.functions.values() if "sym_name" in f.attrs
         }
         self._known = functools.cache(functools.partial(jax_function, mod))
+        self._planned: dict[SeqExpr, _Plan] = {}
 
     def named(self, name: str) -> Function:
         """The function of the module of this name, or this symbol."""
@@ -108,13 +123,54 @@ class Evaluator:
 
     def seq(self, seq: SeqExpr, env: dict[Expr, Any]) -> Any:
         """The result of a sequence; its variables go into ``env``."""
+        plan = self._planned.get(seq)
+        if plan is None:
+            plan = self._planned[seq] = self._plan(seq)
+        for c in plan.constants:
+            env[c] = constant(c.data)
+        if plan.steps is None:
+            self._in_pieces(list(bindings_of(seq)), seq.body, env)
+            return self.value(seq.body, env)
+        for var, step in plan.steps:
+            env[var] = step(env)
+        return plan.result(env)
+
+    def _plan(self, seq: SeqExpr) -> _Plan:
+        """What is done for a sequence each time that it is evaluated."""
         bindings = list(bindings_of(seq))
-        if self.remat and any(self._path(b) for b in bindings):
-            self._in_pieces(bindings, seq.body, env)
-        else:
-            for b in bindings:
-                env[b.var] = self.value(b.value, env, b.span or b.var.span)
-        return self.value(seq.body, env)
+        values = [*(b.value for b in bindings), seq.body]
+        constants = dict.fromkeys(c for v in values for c in _constants(v))
+        result = self._step(seq.body, None)
+        if self.remat and any(map(self._path, bindings)):
+            return _Plan(list(constants), None, result)
+        steps = [(b.var, self._step(b.value, b.span or b.var.span)) for b in bindings]
+        return _Plan(list(constants), steps, result)
+
+    def _step(self, expr: Expr, span: Span | None) -> Step:
+        """How one expression is evaluated."""
+        if isinstance(expr, Var | Constant):
+            return operator.itemgetter(expr)
+        if isinstance(expr, TupleGetItem) and isinstance(expr.tuple_value, Var):
+            made, index = expr.tuple_value, expr.index
+            return lambda env: env[made][index]
+        if isinstance(expr, Call) and isinstance(expr.op, Op) and self.dtype is None:
+            rule = RULES.get(expr.op.name)
+            if rule is not None and all(isinstance(a, _AT_HAND) for a in expr.args):
+                return self._ruled(expr, rule, span)
+        return lambda env: self.value(expr, env, span)
+
+    def _ruled(self, call: Call, rule: Rule, span: Span | None) -> Step:
+        """How a row is evaluated whose operands are at hand."""
+        site, args = Site(call, self), tuple(call.args)
+
+        def step(env: Mapping[Expr, Any]) -> Any:
+            given = [Region(a, env, self) if isinstance(a, Function) else env[a] for a in args]
+            try:
+                return rule(site, *given)
+            except _REFUSALS as e:
+                return self._refused(call, given, span, e)
+
+        return step
 
     def value(self, expr: Expr, env: Mapping[Expr, Any], span: Span | None = None) -> Any:
         """The value of one expression in A-normal form."""
@@ -122,7 +178,7 @@ class Evaluator:
             case Var():
                 return env[expr]
             case Constant():
-                return constant(expr.data)
+                return env[expr] if expr in env else constant(expr.data)
             case Tuple():
                 return tuple(self.value(f, env) for f in expr.fields)
             case TupleGetItem():
@@ -156,11 +212,16 @@ class Evaluator:
             if rule is None:
                 raise NoRule(OPAQUE.get(name, ""))
             return rule(_Policy(call, self, args) if self.dtype else Site(call, self), *args)
-        except NoRule as e:
-            return opaque(self.mod, call, args, f"{name}{_place(span)} ({e})")
-        except (TypeError, ValueError, NotImplementedError) as e:
-            e.add_note(f"  in {call.op.describe(call)}{_place(span)}")
-            raise
+        except _REFUSALS as e:
+            return self._refused(call, args, span, e)
+
+    def _refused(self, call: Call, args: list[Any], span: Span | None, why: Exception) -> Any:
+        """What becomes of a row that its rule does not take; raises what is an error."""
+        assert isinstance(call.op, Op)
+        if isinstance(why, NoRule):
+            return opaque(self.mod, call, args, f"{call.op.name}{_place(span)} ({why})")
+        why.add_note(f"  in {call.op.describe(call)}{_place(span)}")
+        raise why
 
     # -- the policy of dtypes
     def _by_policy(self, call: Call, args: list[Any]) -> list[Any]:
@@ -231,6 +292,14 @@ class Evaluator:
         env.update(regions)
 
 
+class _Plan(NamedTuple):
+    """What is done for a sequence. ``steps``: for each binding; None: in pieces (``remat``)."""
+
+    constants: list[Constant]
+    steps: list[tuple[Var, Step]] | None
+    result: Step
+
+
 class _Policy(Site):
     """A site whose float32 is the policy's dtype where the operands have it."""
 
@@ -241,10 +310,10 @@ class _Policy(Site):
         )
         self.instead = np.dtype(runner.dtype) if low else None
 
-    @property
+    @functools.cached_property
     def dtype(self) -> np.dtype[Any]:
         """dtype of the result under the policy."""
-        declared = super().dtype
+        declared = numpy_dtype(self.outputs[0].dtype)
         is_cast = isinstance(self.call.op, Op) and self.call.op.name == "relax.stablehlo.convert"
         if self.instead is not None and declared == np.float32 and not is_cast:
             return self.instead
@@ -254,8 +323,17 @@ class _Policy(Site):
 def constant(data: np.ndarray[Any, Any]) -> Any:
     """An array of the program; one number everywhere costs one number."""
     if data.size > 1 and not any(data.strides):
-        return jnp.broadcast_to(np.asarray(data[(0,) * data.ndim]), data.shape)
+        return lax.broadcast_in_dim(data[(0,) * data.ndim], data.shape, ())
     return data
+
+
+def _constants(expr: Expr) -> list[Constant]:
+    """Constants that an expression reads, those of its regions aside."""
+    if isinstance(expr, Constant):
+        return [expr]
+    operands = expr.args if isinstance(expr, Call) else ()
+    fields = expr.fields if isinstance(expr, Tuple) else operands
+    return [a for a in fields if isinstance(a, Constant)]
 
 
 def _variables(expr: Expr) -> list[Expr]:

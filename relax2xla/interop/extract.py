@@ -82,7 +82,8 @@ def extract_jax(
 
     ``params``: a nested dictionary by the source's names (``params["layers"]["0"]["weight"]``),
     tied weights once, under their first name. What a program computes from weights alone (folded
-    batch norms, other layouts) is computed from them inside ``fn``. Buffers (running statistics,
+    batch norms, other layouts) is computed from them inside ``fn``, and large ones are read as they
+    lie (``transform.pipeline.default(for_jax=True)``). Buffers (running statistics,
     integer tables) are in ``fn.buffers``.
 
     x64: "exact": 64-bit integers and floats are computed as such, whatever JAX's flag says; "jax":
@@ -99,11 +100,13 @@ def extract_jax(
     names the path of weights and arguments that do not fit. See :func:`gaps` for rows that have no
     derivative.
     """
+    from relax2xla.transform.pipeline import default
     from relax2xla.vm.plan.build import build
 
     mod, name, func = entry_of(mod, name)
     policy = Policy(x64, dtype, remat or ())
-    executable = build(_scalars_apart(mod), mesh=_devices(mod))
+    pipeline = default(for_jax=True)
+    executable = build(_scalars_apart(mod), relax_pipeline=pipeline, mesh=_devices(mod))
     if name not in executable.entries:
         raise UnsupportedError(
             f"{name} is not one program, so JAX cannot trace it:\n{executable.stats()}"

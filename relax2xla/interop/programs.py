@@ -26,6 +26,7 @@ from relax2xla.ir import (
 from relax2xla.ir.struct_info import flatten_info, show
 
 if TYPE_CHECKING:
+    from relax2xla.interop.evaluate import Evaluator
     from relax2xla.vm.call.executable import Entry
     from relax2xla.vm.call.specialise import Program
 
@@ -44,6 +45,8 @@ class Programs:
         self._made: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._transform: IRModule | None = None
+        # Each JaxFunction has Programs of its own, so one policy.
+        self._evaluators: dict[IRModule, Evaluator] = {}
 
     # -- arguments
     def leaves(
@@ -195,8 +198,6 @@ class Programs:
         import jax.numpy as jnp
         from jax import lax
 
-        from relax2xla.interop.evaluate import Evaluator
-
         state = list(self.weights.state)
         leaves = self.leaves(args, kwargs, [given[p] for p in state])
         infos, arrays, symbols = self.infos(leaves)
@@ -214,11 +215,11 @@ class Programs:
             made: Any = ()
             transform = self.transform()
             if transform is not None:
-                evaluator = Evaluator(transform, policy.dtype)
+                evaluator = self._evaluator(transform, policy)
                 made = evaluator.call(transform["main"], [weight(a) for a in lifted.raw], {})
             for w in lifted.weights:
                 values.append(made[w] if isinstance(w, int) else weight(w))
-            evaluator = Evaluator(program.module, policy.dtype, policy.remat, symbols)
+            evaluator = self._evaluator(program.module, policy, symbols)
             out = evaluator.call(program.module["main"], values, {})
             flat = list(out) if isinstance(out, tuple) else [out]
             if policy.dtype is not None:
@@ -228,6 +229,20 @@ class Programs:
                 ]
             result = program.pack([jnp.asarray(x) for x in flat])
         return self._returned(result, buffers)
+
+    def _evaluator(
+        self, mod: IRModule, policy: Policy, symbols: Mapping[tir.Var, Any] | None = None
+    ) -> Evaluator:
+        """What evaluates a module: kept, unless dimensions are symbols of one trace."""
+        from relax2xla.interop.evaluate import Evaluator
+
+        made = None if symbols else self._evaluators.get(mod)
+        if made is None:
+            remat = () if mod is self._transform else policy.remat
+            made = Evaluator(mod, policy.dtype, remat, symbols)
+            if not symbols:
+                self._evaluators[mod] = made
+        return made
 
     def _returned(self, result: Any, buffers: Any) -> tuple[Any, Any]:
         """The result as the source nests it, and the buffers with their new values."""
@@ -298,6 +313,7 @@ def _is_half(dtype: Any) -> bool:
 
 def _entered(value: Any, declared: str, policy: Policy) -> Any:
     """An argument or weight in the dtype that it is computed in."""
+    import jax
     import jax.numpy as jnp
     from jax import lax
 
@@ -305,8 +321,8 @@ def _entered(value: Any, declared: str, policy: Policy) -> Any:
     if policy.dtype is not None and wanted == np.float32:
         wanted = policy.dtype
     if not policy.exact:
-        import jax
-
         wanted = jax.dtypes.canonicalize_dtype(wanted)
+    if isinstance(value, jax.Array) and value.dtype == wanted:
+        return value
     value = jnp.asarray(value)
     return value if value.dtype == wanted else lax.convert_element_type(value, wanted)

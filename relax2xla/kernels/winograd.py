@@ -14,13 +14,22 @@ from relax2xla import processor
 _LEAST = 50_000_000
 # Channels in times out by their sum: additions go by the sum, products by the product.
 _BALANCE = 32
+# Pixels of the result from which it pays to transform the kernel at each call.
+_LEAST_PIXELS = 700
 # Bytes of what is multiplied and of the products.
 _MOST_BYTES = 30 << 20
 
 
-def is_faster(height: int, width: int, inner: int, outer: int, batch: int = 1) -> bool:
-    """Whether it is, for a result of these pixels, on this processor; False where nobody knows."""
+def is_faster(
+    height: int, width: int, inner: int, outer: int, batch: int = 1, at_load: bool = True
+) -> bool:
+    """Whether it is, for a result of these pixels, on this processor; False where nobody knows.
+
+    at_load: whether the kernel is transformed once, not at each call
+    """
     if not processor.eigen_multiplies():
+        return False
+    if not at_load and batch * height * width < _LEAST_PIXELS:
         return False
     tiles = batch * -(-height // 2) * -(-width // 2)
     return (

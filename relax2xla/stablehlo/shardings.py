@@ -27,6 +27,9 @@ _MOVES: Final = {
     "sdy.all_to_all": "out_sharding",
     "sdy.collective_permute": "out_sharding",
 }
+# Operations that add up what devices hold of a value that is whole already: each its share of a
+# product that is cut along what it contracts.
+_SUMS: Final = frozenset({"sdy.all_reduce", "sdy.reduce_scatter"})
 # Operations whose value is that of their region.
 _SCOPES: Final = frozenset({"sdy.manual_computation", "sdy.named_computation"})
 
@@ -53,29 +56,48 @@ def with_constraints(module: ir.Module) -> ir.Module:
 
     Shardy's own passes say how a value moves between devices (``sdy.reshard``, ``sdy.all_gather``
     of whole values); where it lies then is what a ``sdy.sharding_constraint`` says, and XLA moves
-    it there.
+    it there. ``sdy.all_reduce`` and ``sdy.reduce_scatter`` are such moves where they sum up what
+    an operation made in parts, which XLA does itself.
+
+    Raises :class:`DeviceError` where they are of a value that each device has a copy of: the sum of
+    copies is nothing that whole values say.
     """
-    if not any(op.name in _MOVES or op.name == "sdy.constant" for op in operations(module)):
+    names = {op.name for op in operations(module)}
+    if not names & {*_MOVES, *_SUMS, "sdy.constant"}:
         return module
     with module.context, ir.Location.unknown():
         made = ir.Module.parse(_bytecode(module))
         for op in operations(made):
             if op.name == "sdy.constant":
                 _constant(op)
-            elif op.name in _MOVES:
+            elif op.name in _MOVES or op.name in _SUMS:
                 _constrain(op)
     return made
 
 
 def _constrain(op: Any) -> None:
     (given,) = op.operands
-    held = {"sharding": op.attributes[_MOVES[op.name]]}
+    if op.name in _SUMS and _is_whole(given):
+        raise DeviceError(
+            f"{op.name} at {op.location} sums up copies of a whole value, one for each device; sum "
+            "up what devices compute inside a stablehlo (jax.shard_map) program, or with R.ccl"
+        )
+    held = {"sharding": op.attributes[_MOVES.get(op.name, "out_sharding")]}
     point = ir.InsertionPoint(op)
     made = ir.Operation.create(
         "sdy.sharding_constraint", [given.type], [given], held, loc=op.location, ip=point
     )
     _replace(op, [made.results[0]])
     op.erase()
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether each device is stated to have all of a value's sum: an argument's, or an annotated
+    result's without axes along which it is in parts."""
+    if isinstance(value.owner, ir.Block):
+        return True
+    attributes = value.owner.attributes
+    return "sdy.sharding" in attributes and "unreduced=" not in str(attributes["sdy.sharding"])
 
 
 def _rewrite(op: Any) -> Callable[[Any], None] | None:

@@ -31,6 +31,7 @@ from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul as
 from relax2xla.transform.cpu.gather_windows import GatherWindows as GatherWindows
 from relax2xla.transform.cpu.group_norm import ExpandGroupNorm as ExpandGroupNorm
 from relax2xla.transform.cpu.integers import ComputeInIntegers as ComputeInIntegers
+from relax2xla.transform.cpu.kernels_as_given import KernelsAsGiven as KernelsAsGiven
 from relax2xla.transform.cpu.planes import ConvolvePlanes as ConvolvePlanes
 from relax2xla.transform.cpu.sums import SumsAsProducts as SumsAsProducts
 from relax2xla.transform.cpu.winograd import UseWinograd as UseWinograd

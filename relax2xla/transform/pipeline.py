@@ -14,6 +14,7 @@ from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
 from relax2xla.transform.cpu.gather_windows import GatherWindows
 from relax2xla.transform.cpu.group_norm import ExpandGroupNorm
 from relax2xla.transform.cpu.integers import ComputeInIntegers
+from relax2xla.transform.cpu.kernels_as_given import KernelsAsGiven
 from relax2xla.transform.cpu.planes import ConvolvePlanes
 from relax2xla.transform.cpu.sums import SumsAsProducts
 from relax2xla.transform.cpu.winograd import UseWinograd
@@ -68,24 +69,34 @@ def zero() -> Pass:
     )
 
 
-def default(layout: str = "NHWC", winograd: bool | None = None) -> Pass:
+def default(layout: str = "NHWC", winograd: bool | None = None, for_jax: bool = False) -> Pass:
     """What is good for XLA:CPU and never worse elsewhere, exact up to rounding.
 
     ``layout``: of activations in convolutional networks, "NHWC" or "" (as the model has it).
     ``winograd``: 3x3 convolutions on CPUs by minimal filtering, where the layout is NHWC: all
     that can be (True), none (False), or those that are faster so by measurement (None).
+    ``for_jax``: for a function of JAX, to which weights come with each call, so that large ones are
+    read as they lie, and whose XLA has the options of whoever compiles it.
     """
-    passes: list[Pass] = [InlineSymbolicFunctions(), FoldBatchNorm(), CanonicalizeBindings()]
+    at_load = not for_jax
+    passes: list[Pass] = [
+        InlineSymbolicFunctions(),
+        FoldBatchNorm(into_weights=at_load),
+        CanonicalizeBindings(),
+    ]
     passes.append(RecoverGroupNorm())
     # Before convolutions get other forms, where shapes are known already.
     passes.append(ComputeInIntegers())
     if layout:
-        passes.append(ChannelsLast(layout))
+        passes.append(ChannelsLast(layout, weights_at_load=at_load))
     if winograd is not False:
-        passes.append(UseWinograd(measured=winograd is None))
-    passes.append(FuseTransposeMatmul(reads_weights_as_they_lie))
+        passes.append(UseWinograd(measured=winograd is None, at_load=at_load))
+    if for_jax:
+        passes.append(KernelsAsGiven())
+    passes.append(FuseTransposeMatmul(reads_weights_as_they_lie if at_load else None))
     passes.append(DeadCodeElimination(keep_foreign=True))
-    return Pipeline(passes, [p() for p in STATIC], name="default")
+    static = [FeatureMajor(eigen=False) if for_jax and p is FeatureMajor else p() for p in STATIC]
+    return Pipeline(passes, static, name="default")
 
 
 def static_shape_tuning(

@@ -1,6 +1,11 @@
-"""Weights over several devices by rules; the values are shown by examples/tensor_parallel.py."""
+"""Weights over several devices by rules, and training over them."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -8,6 +13,7 @@ import pytest
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+import relax2xla as rx
 from relax2xla.errors import CallError
 from relax2xla.interop.jax import shard
 
@@ -42,3 +48,17 @@ def test_axes_that_are_explicit_are_refused() -> None:
     made = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
     with pytest.raises(CallError, match="axes of the mesh are explicit"):
         shard(PARAMS, {}, made)
+
+
+def test_training_over_eight_devices_is_that_of_one() -> None:
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.interop.parallel_training"],
+        env={**os.environ, "XLA_FLAGS": flags},
+        cwd=Path(rx.__file__).resolve().parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

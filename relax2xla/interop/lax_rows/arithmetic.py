@@ -17,9 +17,15 @@ from relax2xla.interop.lax_rows.site import Region, Rule, Site, vectorised, with
 Function = Callable[..., Any]
 
 
+#: numpy's letters; dtypes that numpy lacks have others.
+_KINDS = {"b": "b", "i": "i", "u": "i", "f": "f", "c": "c"}
+
+
 def _kind(x: Any) -> str:
     """``b`` for booleans, ``i`` integers, ``f`` floats, ``c`` complex numbers."""
-    dtype = jnp.result_type(x)
+    dtype = x.dtype if isinstance(x, jax.Array | np.ndarray) else jnp.result_type(x)
+    if dtype.kind in _KINDS:
+        return _KINDS[dtype.kind]
     kinds = (("b", np.bool_), ("i", np.integer), ("c", np.complexfloating))
     return next((k for k, t in kinds if jnp.issubdtype(dtype, t)), "f")
 

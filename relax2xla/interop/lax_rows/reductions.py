@@ -65,14 +65,16 @@ def _reduce(site: Site, *operands: Any) -> Any:
     assert isinstance(region, Region)
     count = len(arrays) // 2
     dims = site.ints("dimensions")
-    inits = [jnp.asarray(a) for a in arrays[count:]]
-    xs = [lax.convert_element_type(x, i.dtype) for x, i in zip(arrays[:count], inits, strict=True)]
-    name = operation(region, xs[0].dtype) if count == 1 else ""
+    xs, inits = arrays[:count], arrays[count:]
+    name = operation(region, inits[0].dtype) if count == 1 else ""
+    if any(x.dtype != i.dtype for x, i in zip(xs, inits, strict=True)):
+        xs = [lax.convert_element_type(x, i.dtype) for x, i in zip(xs, inits, strict=True)]
     if name:
-        made = _MONOIDS[name](xs[0], dims)
+        made = _MONOIDS[name](jnp.asarray(xs[0]), dims)
         if starts_with_identity(site, 1, name, made.dtype):
             return made
         return BINARY[name](made, lax.broadcast(inits[0], made.shape))
+    inits = [jnp.asarray(i) for i in inits]
 
     def fast(*xs: Any) -> Any:
         def body(left: Any, right: Any) -> Any:

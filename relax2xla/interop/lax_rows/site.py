@@ -64,7 +64,7 @@ class Site:
         self.call, self.runner = call, runner
         self.attrs = call.attrs
 
-    @property
+    @cached_property
     def outputs(self) -> list[TensorStructInfo]:
         """Struct infos of the results."""
         info: StructInfo = self.call.struct_info
@@ -76,12 +76,12 @@ class Site:
         """Whether the row gives a tuple."""
         return isinstance(self.call.struct_info, TupleStructInfo)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape of the result: numbers, or symbolic dimensions where JAX exports such."""
-        return tuple(map(self.runner.dimension, self.outputs[0].dims or ()))
+        return self._sizes(self.outputs[0].dims or ())
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """dtype of the result."""
         return numpy_dtype(self.outputs[0].dtype)
@@ -91,7 +91,12 @@ class Site:
         found = self.attrs.get(name)
         if found is None:
             return (default,) * count
-        return tuple(map(self.runner.dimension, found))
+        return self._sizes(found)
+
+    def _sizes(self, dims: Sequence[Any]) -> tuple[int, ...]:
+        if all(type(d) is int for d in dims):
+            return tuple(dims)
+        return tuple(map(self.runner.dimension, dims))
 
     def pairs(self, name: str, count: int) -> list[tuple[int, int]]:
         """An attribute that is a list of pairs; zeros if absent."""

@@ -141,7 +141,7 @@ def rewrite_convolutions(
     """
 
     def of(change: Callable[[Kind], Expr | None]) -> Action:
-        return lambda m: change(kind(m.call, m.var, m.bind)) if _is_known(m.call) else None
+        return lambda m: change(kind(m.call, m.var, m.bind)) if is_known(m.call) else None
 
     rules = [
         Rule(is_op(name)(wildcard(), wildcard()), of(change)) for name, change in rewrites.items()
@@ -160,7 +160,8 @@ def slice_of(x: Expr, axes: Any, begin: Any, end: Any, strides: Any) -> Call:
     return op("strided_slice", x, **given)
 
 
-def _is_known(call: Call) -> bool:
+def is_known(call: Call) -> bool:
+    """Whether operands and result have static shapes, all in float32 or all in float64."""
     infos = [v.struct_info_ for v in (*call.args, call)]
     if not all(isinstance(i, TensorStructInfo) and _is_static(i) for i in infos):
         return False

@@ -25,17 +25,18 @@ class UseWinograd(FunctionPass):
     The kernel must be known before the call: a constant, or computed from constants alone. Results
     differ from the convolution's by rounding, about 1e-6 of the largest value. ``measured``: only
     where a table of measurements says that it is faster on this processor
-    (``relax2xla/kernels/winograd.py``).
+    (``relax2xla/kernels/winograd.py``). ``at_load``: whether kernels are transformed once, not at
+    each call.
     """
 
-    def __init__(self, measured: bool = False) -> None:
-        self.measured = measured
+    def __init__(self, measured: bool = False, at_load: bool = True) -> None:
+        self.measured, self.at_load = measured, at_load
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
         def transformed(m: Match) -> Expr | None:
             if not _suits(m.call) or not m.from_constants(m[_weight]):
                 return None
-            if self.measured and not _is_faster(m.call):
+            if self.measured and not _is_faster(m.call, self.at_load):
                 return None
             weight = m.bind("weight", winograd_weight(m[_weight]))
             return winograd_conv2d(m[_image], weight, padding=call_attrs(m.call)["padding"])
@@ -47,7 +48,7 @@ class UseWinograd(FunctionPass):
 _image, _weight = wildcard(), wildcard()
 
 
-def _is_faster(call: Call) -> bool:
+def _is_faster(call: Call, at_load: bool) -> bool:
     result, weight = dims_of(call), dims_of(call.args[1])
     if result is None or weight is None:
         return False
@@ -56,7 +57,7 @@ def _is_faster(call: Call) -> bool:
     # A batch that is not known is one picture: more of them gain as much each.
     sizes = (height, width, inner, outer, batch if isinstance(batch, int) else 1)
     known = [s for s in sizes if isinstance(s, int)]
-    return len(known) == len(sizes) and is_faster(*known)
+    return len(known) == len(sizes) and is_faster(*known, at_load=at_load)
 
 
 def _suits(call: Call) -> bool:

@@ -36,13 +36,18 @@ class ChannelsLast(FunctionPass):
     """
 
     def __init__(
-        self, data: str = "NHWC", kernel: str = "HWIO", pointwise_as_matmul: bool = True
+        self,
+        data: str = "NHWC",
+        kernel: str = "HWIO",
+        pointwise_as_matmul: bool = True,
+        weights_at_load: bool = True,
     ) -> None:
         self.data, self.kernel = data, kernel
         self.pointwise = pointwise_as_matmul
+        self.weights_at_load = weights_at_load
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        converter = _Converter(self.data, self.kernel, self.pointwise)
+        converter = _Converter(self.data, self.kernel, self.pointwise, self.weights_at_load)
         return converter.function(func) if converter.applies(func) else func
 
 
@@ -61,10 +66,11 @@ def _is_pointwise(call: Call) -> bool:
 class _Converter(Twins):
     """Converts one function whose convolutions are in NCHW."""
 
-    def __init__(self, data: str, kernel: str, pointwise: bool) -> None:
+    def __init__(self, data: str, kernel: str, pointwise: bool, weights_at_load: bool) -> None:
         super().__init__(RULES)
         self.data = data
         self.kernel = kernel
+        self.weights_at_load = weights_at_load
         self.pointwise = pointwise and data.endswith("C")
         self.order: Order = tuple(SOURCE.index(a) for a in data)
 
@@ -108,7 +114,8 @@ class _Converter(Twins):
         """A 1x1 convolution as one contraction over channels, which XLA:CPU runs faster.
 
         The weight is (inputs, outputs) where Eigen multiplies, which takes 0.5 to 0.95 of the time
-        of YNNPACK so; elsewhere (outputs, inputs), which YNNPACK likes as well or better.
+        of YNNPACK so; elsewhere (outputs, inputs), which YNNPACK likes as well or better, and where
+        weights come with each call, because transposing them takes longer than that gains.
         """
         x = self.ordered(call.args[0], self.order)
         strides = tuple(call_attrs(call)["strides"])
@@ -124,7 +131,7 @@ class _Converter(Twins):
         weight: Expr = call.args[1]
         dims = dims_of(weight) or ()
         places = {"o": layout.index("O"), "i": layout.index("I")}
-        wanted = "io" if processor.eigen_multiplies() else "oi"
+        wanted = "io" if self.weights_at_load and processor.eigen_multiplies() else "oi"
         if places[wanted[0]] > places[wanted[1]]:
             order = tuple(layout.index(a) for a in (*wanted.upper(), *"HW"))
             weight = self.bind(self.permuted(weight, order), "weight")

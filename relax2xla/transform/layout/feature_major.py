@@ -53,10 +53,17 @@ LOSS_OF_ELEMENT = 2e-9
 
 @register(opt_level=2, stage="static", platform="cpu")
 class FeatureMajor(FunctionPass):
-    """Give linear layers on few rows the feature axis first; exact up to rounding."""
+    """Give linear layers on few rows the feature axis first; exact up to rounding.
+
+    ``eigen``: whether Eigen may multiply (:mod:`relax2xla.vm.pjrt.dot_library`), which programs of
+    others' options, such as functions of JAX, do not let it.
+    """
+
+    def __init__(self, eigen: bool = True) -> None:
+        self.eigen = eigen
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        return feature_major(func)
+        return feature_major(func, self.eigen and processor.eigen_multiplies())
 
 
 class Linear(NamedTuple):
@@ -72,23 +79,25 @@ class Linear(NamedTuple):
         """Whether what counts is that the weight is read once, at the speed of memory."""
         return self.rows <= FEW_ROWS and self.elements >= LARGE_WEIGHT
 
-    def gain(self) -> float:
+    def gain(self, eigen: bool) -> float:
         """Seconds gained beside the same weight read with the rows first."""
         if self.read_once:
             return GAIN_OF_WEIGHT * self.elements
-        return GAIN[processor.eigen_multiplies()] * self.rows * self.elements
+        return GAIN[eigen] * self.rows * self.elements
 
 
-def feature_major(func: Function) -> Function:
+def feature_major(func: Function, eigen: bool) -> Function:
     """``func`` with features first where that is faster; itself where it is not."""
-    linears = _linears(func)
+    linears = _linears(func, eigen)
     if not linears:
         return func
-    made = remove_all_unused(_FeatureMajor().function(func))
+    made = remove_all_unused(_FeatureMajor(eigen).function(func))
     before, after = _transposed(func), _transposed(made)
     count = len(after) - len(before)
     lost = count * LOSS + (sum(after) - sum(before)) * LOSS_OF_ELEMENT
-    pays = count <= MAX_TRANSPOSED * len(linears) or sum(each.gain() for each in linears) > lost
+    pays = (
+        count <= MAX_TRANSPOSED * len(linears) or sum(each.gain(eigen) for each in linears) > lost
+    )
     return rewrite(made, [_held])[0] if pays else func
 
 
@@ -138,13 +147,13 @@ def reads_weights_as_they_lie(func: Function) -> bool:
     swin_t 0.71, BERT at 16 rows 0.78, ViT-B/16 0.89, BERT at 128 rows 0.98, Llama 1.0). Where the
     number of rows is symbolic they stay: a single row reads them as fast, without a copy.
     """
-    return not processor.eigen_multiplies() or not _linears(func)
+    return not processor.eigen_multiplies() or not _linears(func, eigen=True)
 
 
-def _linears(func: Function) -> list[Linear]:
+def _linears(func: Function, eigen: bool) -> list[Linear]:
     """The linear layers that gain from having their features first."""
     calls = (b.value for b in bindings_of(func.body) if isinstance(b, VarBinding))
-    found = (linear_of(call) for call in calls if isinstance(call, Call))
+    found = (linear_of(call, eigen) for call in calls if isinstance(call, Call))
     return [each for each in found if each is not None]
 
 
@@ -157,8 +166,8 @@ def is_linear(subscripts: str) -> bool:
     return x[-1] == w[1] and result == x[:-1] + w[0] and len({*x, *w}) == len(x) + 1
 
 
-def linear_of(call: Call) -> Linear | None:
-    """What ``call`` is if it is a linear layer that gains."""
+def linear_of(call: Call, eigen: bool) -> Linear | None:
+    """What ``call`` is if it is a linear layer that gains, where Eigen multiplies or YNNPACK."""
     if not isinstance(call.op, Op) or not call.op.has(Einsum):
         return None
     operands = call.args[0]
@@ -173,7 +182,7 @@ def linear_of(call: Call) -> Linear | None:
     if len(sizes) != len(dims) + 2:
         return None
     rows = math.prod(sizes[: len(dims) - 1])
-    few = rows <= MAX_ROWS or processor.eigen_multiplies()
+    few = rows <= MAX_ROWS or eigen
     elements = math.prod(sizes[-2:])
     gains = rows >= MIN_ROWS and few and elements >= MIN_WEIGHT
     return Linear(x, w, rows, elements) if gains else None
@@ -205,12 +214,13 @@ def _transposed(func: Function) -> list[int]:
 class _FeatureMajor(Twins):
     """The interpreter with rules for linear layers and for products of activations."""
 
-    def __init__(self) -> None:
+    def __init__(self, eigen: bool) -> None:
         super().__init__(RULES)
+        self.eigen = eigen
 
     def linear(self, call: Call) -> Ordered | None:
         """A linear layer: ``oi,i..->o..``, the result's features first."""
-        found = linear_of(call)
+        found = linear_of(call, self.eigen)
         operands = call.args[0]
         if found is None or not isinstance(operands, Tuple):
             return None

@@ -37,10 +37,16 @@ from relax2xla.transform.core import FunctionPass, PassContext, register
 class FoldBatchNorm(FunctionPass):
     """Fold ``nn.batch_norm`` with ``training=False`` into the convolution before it, or into one
     multiplication and addition. Results change by rounding only.
+
+    ``into_weights``: where there is a convolution; else a multiplication of its result, which XLA
+    joins with what follows, is all. That is for weights that come with each call.
     """
 
+    def __init__(self, into_weights: bool = True) -> None:
+        self.into_weights = into_weights
+
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        return rewrite(func, [_folded], inside=False)[0]
+        return rewrite(func, [_folded if self.into_weights else _scaled_behind], inside=False)[0]
 
 
 @register()
@@ -75,6 +81,12 @@ def _folded(m: Match) -> Expr | None:
             m.drop(m[_data])
             return _scaled_and_shifted(m, m.call, conv)
     return _scaled_and_shifted(m, m.call, None)
+
+
+@rule(_batch_norm)
+def _scaled_behind(m: Match) -> Expr | None:
+    """The same without a look at what is before it."""
+    return _scaled_and_shifted(m, m.call, None) if _foldable(m.call) else None
 
 
 @rule(is_tuple_get_item(_batch_norm, 0))

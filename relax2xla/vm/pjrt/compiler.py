@@ -370,14 +370,16 @@ class Loaded:
             else:
                 self.executable, self.from_cache = _cached(module, device, options)
         self.outputs = tuple(outputs)
-        places = [xla.sharding(device)] * len(self.outputs)
         self._execute: Callable[[list[Any]], Any] = self.executable.execute_sharded
         if isinstance(device, Mesh):
             spread = mesh.Spread(self.executable, device, self.outputs)
-            places, self._execute = spread.results, spread.execute
+            self._execute, places = spread.execute, spread.results
+            handler: Callable[..., Any] = spread.handler
+        else:
+            places = [xla.sharding(device)] * len(self.outputs)
+            handler = functools.partial(xc.array_result_handler, committed=True)
         self._handlers = [
-            xc.array_result_handler(a, where, committed=True, **_UNCHECKED)
-            for a, where in zip(self.outputs, places, strict=True)
+            handler(a, where, **_UNCHECKED) for a, where in zip(self.outputs, places, strict=True)
         ]
 
     def run(self, buffers: list[Any]) -> list[Any]:

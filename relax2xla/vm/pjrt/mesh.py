@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxlib import xla_client as xc
 
 from relax2xla.errors import DeviceError
@@ -86,7 +87,7 @@ class Spread:
     """
 
     def __init__(self, executable: Any, mesh: Mesh, outputs: Sequence[Any]) -> None:
-        self._run = executable.execute_sharded
+        self._run, self._mesh = executable.execute_sharded, mesh
         self._copies = xla.sharding(mesh)
         given = executable.get_parameter_shardings()
         made = executable.get_output_shardings()
@@ -102,16 +103,36 @@ class Spread:
         wanted = self._arguments or [self._copies] * len(buffers)
         return self._run([self._placed(b, w) for b, w in zip(buffers, wanted, strict=True)])
 
+    def handler(self, aval: Any, where: Any, **options: Any) -> Any:
+        """What makes a result of the arrays that the devices give, in the order of the mesh."""
+        if _ids(where) == self._mesh.ids:
+            return xc.array_result_handler(aval, where, committed=True, **options)
+        return lambda arrays: jax.make_array_from_single_device_arrays(aval.shape, where, arrays)
+
     def _placed(self, value: Any, where: Any) -> Any:
-        if value.sharding.is_equivalent_to(where, value.ndim):
+        if value.sharding.is_equivalent_to(where, value.ndim) and _ids(where) == self._mesh.ids:
             return value
         known = self._moved.get(id(value))
         if known is not None and known[0]() is value:
             return known[1]
         made = xla.reshard(value, where)
+        if _ids(where) != self._mesh.ids:
+            # The program takes what lies on the devices in the order of its mesh, not of this one.
+            parts = [shard.data for shard in made.addressable_shards]
+            order = NamedSharding(xla.jax_mesh(replace(self._mesh, axes=_axes(where))), where.spec)
+            made = jax.make_array_from_single_device_arrays(made.shape, order, parts)
         key = id(value)
         self._moved[key] = (weakref.ref(value, lambda _: self._moved.pop(key, None)), made)
         return made
+
+
+def _ids(where: Any) -> tuple[int, ...]:
+    """The devices of a sharding, in its order."""
+    return tuple(d.id for d in where.mesh.devices.flat)
+
+
+def _axes(where: Any) -> Axes:
+    return tuple((str(n), int(size)) for n, size in where.mesh.shape.items())
 
 
 def _sharding(stated: Any, mesh: Mesh) -> Any:
@@ -130,8 +151,12 @@ def _sharding(stated: Any, mesh: Mesh) -> Any:
         spec = _by_axes(order, len(axes), names)
         if spec is not None:
             known = xla.jax_mesh(replace(mesh, axes=names))
-            return jax.sharding.NamedSharding(known, jax.sharding.PartitionSpec(*spec))
-    raise DeviceError(f"a sharding of XLA's that no mesh of these devices has: {tiles}")
+            return NamedSharding(known, PartitionSpec(*spec))
+    # The devices are in an order of their own.
+    names = tuple((f"axis{i}", size) for i, size in enumerate(order.shape))
+    turned = replace(mesh, axes=names, ids=tuple(mesh.ids[n] for n in order.flat))
+    spec = [name for name, _ in names[: len(axes)]]
+    return NamedSharding(xla.jax_mesh(turned), PartitionSpec(*spec))
 
 
 def _fine_axes(count: int) -> Iterator[Axes]:

@@ -97,6 +97,11 @@ def test_the_table_chooses_on_cpus_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     others = [(128, 32, 32), (14, 64, 64), (112, 64, 128)]
     assert not any(uses(pipeline, convolution(*sizes)) for sizes in others)
     assert not uses(pipeline.on("cuda"), large)
+    # Where kernels are transformed at each call, it takes more pixels.
+    at_call = get_pipeline("default", for_jax=True)
+    assert isinstance(at_call, Pipeline)
+    assert not uses(at_call, large)
+    assert uses(at_call, convolution(28, 128, 128))
     assert not uses(pipeline.on("cpu", several=True), large)
     monkeypatch.setattr(processor, "eigen_multiplies", lambda: False)
     assert not uses(pipeline, large)

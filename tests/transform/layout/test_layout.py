@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -159,7 +160,35 @@ def test_pointwise_convolutions_are_contractions_of_the_weight_as_the_library_li
     np.testing.assert_allclose(made, plain, rtol=1e-5, atol=1e-5)
 
 
-def test_folding_matches_torch() -> None:
+def test_weights_that_come_with_each_call_are_read_as_they_lie(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processor, "eigen_multiplies", lambda: True)
+
+    def body(x: rx.Expr) -> rx.Expr:
+        y = normalised(conv(normalised(conv(x, 64, 1), 64), 64, 3, padding=1), 64)
+        return R.matmul(R.mean(y, axis=[2, 3]), R.permute_dims(weight(10, 64)))
+
+    mod = module(body, (1, 64, 3, 3))
+    pipeline = get_pipeline("default", for_jax=True)
+    lifted = lift_weights({"main": pipeline(mod)["main"]})["main"]
+    assert lifted.transform is not None
+    large = [
+        b.value.op.name
+        for b in bindings_of(lifted.transform.body)
+        if isinstance(b.value, rx.Call) and math.prod(b.value.struct_info.dims) > 64
+    ]
+    assert set(large) == {"relax.reshape"}
+    x = RNG.standard_normal((1, 64, 3, 3)).astype("f")
+    plain, made = (
+        np.asarray(rx.VirtualMachine(rx.build(mod, relax_pipeline=p))["main"](x))
+        for p in ("zero", pipeline)
+    )
+    np.testing.assert_allclose(made, plain, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("into_weights", [True, False])
+def test_folding_matches_torch(into_weights: bool) -> None:
     layer = torch.nn.Sequential(
         torch.nn.Conv2d(4, 8, 3, bias=False), torch.nn.BatchNorm2d(8)
     ).eval()
@@ -177,13 +206,16 @@ def test_folding_matches_torch() -> None:
         )[0],
         (2, 4, 9, 9),
     )
-    folded = FoldBatchNorm()(mod)["main"]
+    folding = FoldBatchNorm(into_weights)
+    folded = folding(mod)["main"]
     assert "relax.nn.batch_norm" not in names(folded)
-    assert names(folded).count("relax.nn.conv2d") == 1
+    (found,) = (b.value for b in bindings_of(folded.body) if is_op(b.value, "relax.nn.conv2d"))
+    assert isinstance(found, rx.Call)
+    assert isinstance(found.args[1], rx.Constant) is not into_weights
     x = torch.randn(2, 4, 9, 9, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = layer(x).numpy()
-    result = rx.VirtualMachine(rx.build(mod))["main"](x)
+    result = rx.VirtualMachine(rx.build(mod, relax_pipeline=folding))["main"](x)
     np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-4, atol=1e-5)
 
 

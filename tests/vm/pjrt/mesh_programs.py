@@ -174,6 +174,65 @@ def moves_of_shardy() -> None:
     np.testing.assert_allclose(fn(params, A), A * 2)
 
 
+PARTIAL = """
+sdy.mesh @mesh = <["x"=8]>
+func.func @main(%a: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>},
+    %b: tensor<16x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+    -> tensor<8x32xf32> {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+      : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %1 = SUM : tensor<8x32xf32>
+  return %1 : tensor<8x32xf32>
+}
+"""
+COPIES = """
+sdy.mesh @mesh = <["x"=8]>
+func.func @main(%a: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>})
+    -> tensor<8x16xf32> {
+  %0 = sdy.all_reduce {"x"} %a out_sharding=<@mesh, [{}, {}]> : tensor<8x16xf32>
+  return %0 : tensor<8x16xf32>
+}
+"""
+
+
+def sums_of_shardy() -> None:
+    """A product that is cut along what it contracts is whole; that of copies is refused."""
+    for sum_, spec in (
+        ('sdy.all_reduce {"x"} %0 out_sharding=<@mesh, [{}, {}]>', P()),
+        ('sdy.reduce_scatter [{"x"}, {}] %0 out_sharding=<@mesh, [{"x"}, {}]>', P("x")),
+    ):
+        got = run(from_stablehlo(PARTIAL.replace("SUM", sum_)), A, B, mesh=8)
+        np.testing.assert_allclose(got, A @ B, rtol=1e-5, atol=1e-5)
+        line = Mesh(np.array(jax.devices()), ("x",))
+        assert got.sharding.is_equivalent_to(NamedSharding(line, spec), 2), got.sharding
+    with pytest.raises(DeviceError, match="sums up copies of a whole value"):
+        run(from_stablehlo(COPIES), A, mesh=8)
+
+
+TURNED = """
+sdy.mesh @mesh = <["x"=8]>
+sdy.mesh @turned = <["y"=2, "x"=4], device_ids=[3, 2, 1, 0, 7, 6, 5, 4]>
+func.func @main(%a: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@ONE, [{"x"}, {}]>})
+    -> (tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@TWO, [{"x"}, {}]>}) {
+  %0 = sdy.reshard %a <@TWO, [{"x"}, {}]> : tensor<8x16xf32>
+  %1 = stablehlo.sine %0 : tensor<8x16xf32>
+  return %1 : tensor<8x16xf32>
+}
+"""
+
+
+def devices_in_another_order() -> None:
+    for one, two in (("mesh", "turned"), ("turned", "mesh"), ("turned", "turned")):
+        mod = from_stablehlo(TURNED.replace("@ONE", f"@{one}").replace("@TWO", f"@{two}"))
+        vm = rx.VirtualMachine(rx.build(mod, mesh=8))
+        got = vm["main"](A)
+        np.testing.assert_allclose(got, np.sin(A), rtol=1e-5, atol=1e-6)
+        # What lies so already is taken as it lies.
+        np.testing.assert_allclose(vm["main"](got), np.sin(np.sin(A)), rtol=1e-5, atol=1e-6)
+        held = {shard.device.id: shard.index[0].start for shard in got.addressable_shards}
+        assert held == {n: n if two == "mesh" else 2 * (3 - n % 4) for n in range(8)}, held
+
+
 def weights_and_symbols() -> None:
     """Weights are copied to each device once; call shapes have programs of their own."""
     bb = rx.BlockBuilder()
@@ -219,6 +278,8 @@ def main() -> None:
     against_jax()
     distributed_tensors()
     moves_of_shardy()
+    sums_of_shardy()
+    devices_in_another_order()
     weights_and_symbols()
     errors()
 
