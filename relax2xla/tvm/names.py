@@ -16,6 +16,7 @@ tvm.error                       error
 tvm._ffi                        .
 tvm._ffi.base                   error tvm.ffi_base
 tvm._ffi.libinfo                tvm.ffi_libinfo
+tvm._ffi.runtime_ctypes         nd
 tvm.libinfo                     tvm.libinfo
 tvm.ir                          tvm.containers ir tir transform .
 tvm.ir.base                     ir .
@@ -33,6 +34,7 @@ tvm.ir.instrument               instrument
 tvm.transform                   transform
 tvm.instrument                  instrument
 tvm.arith                       tir
+tvm.arith.analyzer              tir
 tvm.tir                         tvm.kernels tir te.functions
 tvm.tir.expr                    tir te.tensor
 tvm.tir.op                      tir te.functions
@@ -49,6 +51,7 @@ tvm.te.operation                te
 tvm.te.tensor                   te
 tvm.topi                        topi
 tvm.topi.nn                     topi.nn
+tvm.topi.nn.pooling             topi.nn
 tvm.topi.testing                tvm.topi_testing
 tvm.topi.image                  topi.image
 tvm.topi.utils                  topi.utils
@@ -71,7 +74,10 @@ tvm.runtime.ndarray             tvm.arrays nd
 tvm.runtime.container           tvm.containers runtime
 tvm.runtime.relax_vm            . vm
 tvm.runtime.vm                  . vm
-tvm.testing                     testing
+tvm.testing                     tvm.testing.values testing tvm.testing.with_pytest
+tvm.testing.utils               tvm.testing.values testing tvm.testing.with_pytest
+tvm.testing.env                 tvm.testing.env
+tvm.testing.plugin              tvm.testing.plugin
 tvm.dlight                      tvm.dlight
 tvm.rpc                         tvm.rpc
 tvm.s_tir                       tir
@@ -84,11 +90,20 @@ tvm.contrib.ndk                 tvm.toolchains
 tvm.contrib.nvcc                tvm.toolchains
 tvm.contrib.tar                 tvm.toolchains
 tvm.contrib.xcode               tvm.toolchains
+tvm.contrib.popen_pool          tvm.absent
+tvm.support.cc                  tvm.toolchains
+tvm.support.emcc                tvm.toolchains
+tvm.support.ndk                 tvm.toolchains
+tvm.support.nvcc                tvm.toolchains
+tvm.support.tar                 tvm.toolchains
+tvm.support.xcode               tvm.toolchains
+tvm.support.popen_pool          tvm.absent
+tvm.support.utils               tvm.contrib
 tvm.relax                       .
 tvm.relax.expr                  tvm.expressions ir .
 tvm.relax.ty                    ir
 tvm.relax.ir                    ir
-tvm.relax.ir.instrument         instrument
+tvm.relax.ir.instrument         tvm.testing.instrument instrument
 tvm.relax.struct_info           ir
 tvm.relax.utils                 utils te.from_relax ir .
 tvm.relax.block_builder         builder
@@ -115,9 +130,11 @@ tvm.relax.backend.cuda          tvm.cuda
 tvm.relax.backend.cuda.cublas   tvm.cublas
 tvm.relax.backend.cuda.cutlass  tvm.cutlass
 tvm.relax.testing               testing
+tvm.relax.testing.vm            tvm.testing.vm
 tvm.relax.testing.nn            frontend.nn.expr_modules testing.nn
 tvm.relax.testing.ast_printer   testing.ast_printer
-tvm.relax.testing.transform     testing.transform
+tvm.relax.testing.transform     testing.transform tvm.absent
+tvm.relax.testing.lib_comparator tvm.absent
 tvm.relax.training              training
 tvm.relax.training.loss         training.loss training
 tvm.relax.training.optimizer    training.optimizer training
@@ -143,7 +160,12 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     for name, *serving in map(str.split, _TABLE.strip().splitlines())
 }
 # Modules that register something when they are imported, and what does it here.
-REGISTERING: Final = {"tvm.relax.backend": "relax2xla.tvm.cublas"}
+REGISTERING: Final = {
+    "tvm.relax.backend": "relax2xla.tvm.cublas",
+    "tvm.relax.testing.vm": "relax2xla.tvm.testing.vm",
+}
+# Modules whose names stand in themselves, where pytest looks for hooks.
+HELD: Final = ("tvm.testing.plugin",)
 # Names of TVM 0.25 that v0.20 calls otherwise.
 NEWER: Final = {
     "tirx": "tir",
