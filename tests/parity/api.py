@@ -42,7 +42,7 @@ ELSEWHERE: tuple[tuple[str, str, str], ...] = (
     ("tvm.relax.VMFuncScope", "replaced", "a context manager of Python's contextlib"),
     ("tvm.relax.Executable", "replaced", "by VMExecutable, which relax.build gives"),
     ("tvm.relax.expr_functor._PyExprVisitor", "not planned", "a private class of TVM"),
-    ("tvm.testing", "replaced", "pytest; `relax2xla.tvm` serves it to programs for TVM"),
+    ("tvm.testing", "not planned", "programs for TVM get it of `relax2xla.tvm`; others have pytest"),
     ("T", "replaced", "the parser of T.prim_func reads it; elsewhere it has no meaning"),
     ("RB", "not planned", "a parser extension of TVM's own tests (BYOC on `R`)"),
     ("tvm.relax.backend", "not planned", "GPU back ends"),

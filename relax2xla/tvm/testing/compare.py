@@ -84,8 +84,8 @@ def _module(test: CompareBeforeAfter, given: Any) -> Any:
         return given
     functions: dict[str, Any] = {n: f for n, f in vars(given).items() if not n.startswith("_")}
     for name, value in functions.items():
-        read = value if isinstance(value, _FUNCTIONS) else _read(test, value)
-        functions[name] = read.with_attr("global_symbol", name)
+        function = value if isinstance(value, _FUNCTIONS) else _read(test, value)
+        functions[name] = function.with_attr("global_symbol", name)
     return IRModule(functions)
 
 
