@@ -45,6 +45,7 @@ tvm.tir.function                tir
 tvm.tir.analysis                tir.analysis
 tvm.tir.stmt_functor            tir.stmt_functor tir.functor
 tvm.tir.schedule                tir
+tvm.tir.transform               tvm.gpu_passes
 tvm.tir.schedule.testing        tvm.schedule_testing
 tvm.te                          te tir
 tvm.te.operation                te
@@ -124,7 +125,7 @@ tvm.relax.distributed           ir
 tvm.relax.vm_build              .
 tvm.relax.exec_builder          .
 tvm.relax.pipeline              .
-tvm.relax.backend               transform.fusion.patterns
+tvm.relax.backend               tvm.gpu_passes transform.fusion.patterns
 tvm.relax.backend.pattern_registry transform.fusion.patterns
 tvm.relax.backend.cuda          tvm.cuda
 tvm.relax.backend.cuda.cublas   tvm.cublas

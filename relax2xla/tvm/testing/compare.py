@@ -42,11 +42,12 @@ class CompareBeforeAfter:
             with pytest.raises(expected):
                 _applied(transform, before)
             return
-        after = _applied(transform, before)
-        if isinstance(after, PrimFunc):  # what a function is called is not compared
-            after, expected = (f.with_attr("global_symbol", "main") for f in (after, expected))
+        sides: list[Any] = [_applied(transform, before), expected]
+        if isinstance(sides[0], PrimFunc):  # what a function is called is not compared
+            sides = [f.with_attr("global_symbol", "main") for f in sides]
+        after, wanted = sides
         try:
-            assert_structural_equal(after, expected)
+            assert_structural_equal(after, wanted)
         except ValueError as e:
             e.add_note(f"before:\n{before.script()}\nafter:\n{after.script()}")
             raise
