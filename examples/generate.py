@@ -113,10 +113,9 @@ def main(words: Sequence[str] | None = None) -> list[str]:
     generator = Generator(model, tokenizer, sequences=len(prompts), end=end)
     start = time.perf_counter()
     if len(prompts) == 1:
-        print(prompts[0], end="", flush=True)
         made = []
         for piece in generator.stream(prompts[0], how):
-            print(piece.text, end="", flush=True)
+            print("" if made else prompts[0], piece.text, sep="", end="", flush=True)
             made = [piece.request]
         print()
     else:
@@ -132,5 +131,5 @@ def main(words: Sequence[str] | None = None) -> list[str]:
 if __name__ == "__main__":
     try:
         main()
-    except TVMError as e:
+    except (TVMError, ValueError) as e:  # of the folder or the model; of settings
         sys.exit(f"error: {e}")

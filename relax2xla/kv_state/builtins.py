@@ -7,13 +7,14 @@ is operators here. Only the kernel of rope says something, where it is one of
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from relax2xla.errors import TVMError, UnsupportedError
+from relax2xla.errors import RunError, TVMError, UnsupportedError
 from relax2xla.kv_state.paged import (
     AttnKind,
     CacheSizes,
@@ -159,37 +160,70 @@ def _device(init: Any) -> Device | None:
     return None if where is None or where.platform == "cpu" else Device(where.platform, where.id)
 
 
+def _of(
+    kinds: type[Any] | tuple[type[Any], ...], functions: dict[str, Callable[..., Any]]
+) -> dict[str, Callable[..., Any]]:
+    """Packed functions by their full names, whose first argument must be of one of ``kinds``."""
+    of = kinds if isinstance(kinds, tuple) else (kinds,)
+    wanted = " or ".join(kind.__name__ for kind in of)
+
+    def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(state: Any, *given: Any) -> Any:
+            if not isinstance(state, of):
+                raise RunError(
+                    f"{name}: the first argument must be a {wanted}; got {type(state).__name__}"
+                )
+            return function(state, *given)
+
+        return call
+
+    names = {f"vm.builtin.{name}": function for name, function in functions.items()}
+    return {name: checked(name, function) for name, function in names.items()}
+
+
 BUILTINS: Final[dict[str, Callable[..., Any]]] = {
     "mlc.create_paged_kv_cache_generic": _create_generic,
-} | {
-    f"vm.builtin.{name}": function
-    for name, function in {
-        "paged_attention_kv_cache_create": _create,
-        "kv_state_clear": lambda state: state.clear(),
-        "kv_state_add_sequence": lambda state, number: state.add_sequence(number),
-        "kv_state_remove_sequence": lambda state, number: state.remove_sequence(number),
-        "kv_state_fork_sequence": lambda state, *given: state.fork_sequence(*given),
-        "kv_state_popn": lambda state, number, count: state.popn(number, count),
-        "kv_state_begin_forward": lambda state, *given: state.begin_forward(*given),
-        "kv_state_end_forward": lambda state: state.end_forward(),
-        "attention_kv_cache_enable_sliding_window_for_seq": PagedKVCache.enable_sliding_window,
-        "attention_kv_cache_commit_accepted_token_tree_nodes": PagedKVCache.commit_token_tree,
-        "attention_kv_cache_empty": lambda cache: cache.empty,
-        "attention_kv_cache_get_num_available_pages": lambda cache: cache.free_pages,
-        "attention_kv_cache_get_total_sequence_length": lambda cache: cache.total_length,
-        "attention_kv_cache_get_query_positions": PagedKVCache.query_positions,
-        "attention_kv_cache_debug_get_kv": PagedKVCache.debug_get_kv,
-        "attention_kv_cache_debug_get_kv_mla": PagedKVCache.debug_get_kv,
-        "attention_kv_cache_attention_with_fused_qkv": _fused,
-        "attention_kv_cache_self_attention": PagedKVCache.self_attention,
-        "attention_kv_cache_cross_attention": PagedKVCache.cross_attention,
-        "attention_kv_cache_append_mla_kv": PagedKVCache.append_mla_kv,
-        "attention_kv_cache_merge_attn_output_inplace": lambda cache, *given: merge_attention(
-            *given
-        ),
-        "rnn_state_create": _rnn_create,
-        "rnn_state_get": RNNState.get,
-        "rnn_state_set": RNNState.set,
-        "rnn_state_debug_get": RNNState.debug_get,
-    }.items()
+    "vm.builtin.paged_attention_kv_cache_create": _create,
+    "vm.builtin.rnn_state_create": _rnn_create,
+    **_of(
+        (PagedKVCache, RNNState),
+        {
+            "kv_state_clear": lambda state: state.clear(),
+            "kv_state_add_sequence": lambda state, number: state.add_sequence(number),
+            "kv_state_remove_sequence": lambda state, number: state.remove_sequence(number),
+            "kv_state_fork_sequence": lambda state, *given: state.fork_sequence(*given),
+            "kv_state_popn": lambda state, number, count: state.popn(number, count),
+            "kv_state_begin_forward": lambda state, *given: state.begin_forward(*given),
+            "kv_state_end_forward": lambda state: state.end_forward(),
+        },
+    ),
+    **_of(
+        PagedKVCache,
+        {
+            "attention_kv_cache_enable_sliding_window_for_seq": PagedKVCache.enable_sliding_window,
+            "attention_kv_cache_commit_accepted_token_tree_nodes": PagedKVCache.commit_token_tree,
+            "attention_kv_cache_empty": lambda cache: cache.empty,
+            "attention_kv_cache_get_num_available_pages": lambda cache: cache.free_pages,
+            "attention_kv_cache_get_total_sequence_length": lambda cache: cache.total_length,
+            "attention_kv_cache_get_query_positions": PagedKVCache.query_positions,
+            "attention_kv_cache_debug_get_kv": PagedKVCache.debug_get_kv,
+            "attention_kv_cache_debug_get_kv_mla": PagedKVCache.debug_get_kv,
+            "attention_kv_cache_attention_with_fused_qkv": _fused,
+            "attention_kv_cache_self_attention": PagedKVCache.self_attention,
+            "attention_kv_cache_cross_attention": PagedKVCache.cross_attention,
+            "attention_kv_cache_append_mla_kv": PagedKVCache.append_mla_kv,
+            "attention_kv_cache_merge_attn_output_inplace": lambda cache, *given: merge_attention(
+                *given
+            ),
+        },
+    ),
+    **_of(
+        RNNState,
+        {
+            "rnn_state_get": RNNState.get,
+            "rnn_state_set": RNNState.set,
+            "rnn_state_debug_get": RNNState.debug_get,
+        },
+    ),
 }

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import enum
-import functools
-import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +15,7 @@ from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import RunError, TVMError
 from relax2xla.kv_state import native, programs
 from relax2xla.kv_state.forms import NO_TREES, PagedForm
+from relax2xla.kv_state.guards import Exclusive, exclusive, whole, wholes
 from relax2xla.kv_state.rope import Rotation
 from relax2xla.kv_state.rows import Bounds, Heads, Sizes
 from relax2xla.kv_state.sequences import Ints, Sequences, depths
@@ -25,8 +24,6 @@ from relax2xla.nd import empty
 from relax2xla.vm.call.objects import DeviceObject, Loan, power_of_two, roomy, rows_to
 
 Array = npt.NDArray[Any]
-P = ParamSpec("P")
-R = TypeVar("R")
 # Tables with a row for each token.
 _TOKENS: Final = ("positions", "slots", "back")
 _UNBOUND: Final = Bounds()
@@ -88,42 +85,6 @@ class _Step:
         if shape[0] < self.tokens:
             raise RunError(f"the step has {self.tokens} tokens; the program was given {shape[0]}")
         return rows_to(found, shape[0], trash if name == "slots" else 0)
-
-
-class Exclusive:
-    """A state that one thread at a time may use."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-    @contextmanager
-    def alone(self, what: str) -> Generator[None]:
-        """For the time of ``what``; RunError where another thread is in the object."""
-        if not self.lock.acquire(blocking=False):
-            raise RunError(
-                f"{type(self).__name__}.{what}: another thread is using this object; let one "
-                "thread at a time call it"
-            )
-        try:
-            yield
-        finally:
-            self.lock.release()
-
-
-S = TypeVar("S", bound=Exclusive)
-
-
-def exclusive(
-    method: Callable[Concatenate[S, P], R],
-) -> Callable[Concatenate[S, P], R]:
-    """RunError where another thread is in a method of the same object."""
-
-    @functools.wraps(method)
-    def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self.alone(method.__name__):
-            return method(self, *args, **kwargs)
-
-    return call
 
 
 class PagedKVCache(Exclusive, DeviceObject):
@@ -194,34 +155,42 @@ class PagedKVCache(Exclusive, DeviceObject):
     @exclusive
     def add_sequence(self, number: int) -> None:
         """A new sequence; RunError for a number that is there."""
-        self._settle().add(int(number))
+        with self._between_steps() as sequences:
+            sequences.add(whole(number, "a sequence's number"))
 
     @exclusive
     def remove_sequence(self, number: int) -> None:
         """Forget one; RunError where there is none."""
-        self._settle().remove(int(number))
+        with self._between_steps() as sequences:
+            sequences.remove(whole(number, "a sequence's number"))
 
     @exclusive
     def fork_sequence(self, parent: int, child: int, position: int = -1) -> None:
         """A new sequence that begins with the first ``position`` tokens of another; -1: all."""
-        self._settle().fork(int(parent), int(child), int(position))
+        old, new = wholes((parent, child), "sequences' numbers")
+        with self._between_steps() as sequences:
+            sequences.fork(old, new, whole(position, "a position"))
 
     @exclusive
     def popn(self, number: int, count: int) -> None:
         """Forget the last ``count`` tokens of a sequence."""
-        self._settle().popn(int(number), int(count))
+        with self._between_steps() as sequences:
+            sequences.popn(whole(number, "a sequence's number"), whole(count, "a count"))
 
     @exclusive
     def enable_sliding_window(self, number: int, window: int, sink: int) -> None:
         """Keep the first ``sink`` and the last ``window - sink`` tokens after each step."""
         if not self.sizes.sliding:
             raise RunError("this cache was made without support of sliding windows")
-        self._settle().slide(int(number), int(window), int(sink))
+        kept, first = wholes((window, sink), "a window and its sink")
+        with self._between_steps() as sequences:
+            sequences.slide(whole(number, "a sequence's number"), kept, first)
 
     @exclusive
     def commit_token_tree(self, numbers: Sequence[int], leaves: Sequence[int]) -> None:
         """Of the trees of the last step keep the way from a root to each leaf; -1: nothing."""
-        self._settle().commit([int(n) for n in numbers], [int(n) for n in leaves])
+        with self._between_steps() as sequences:
+            sequences.commit(wholes(numbers, "sequences' numbers"), wholes(leaves, "leaves"))
 
     @property
     def empty(self) -> bool:
@@ -251,7 +220,7 @@ class PagedKVCache(Exclusive, DeviceObject):
 
         parents: of all tokens, one sequence after the other, -1 for roots: token trees.
         """
-        ids, counts = [int(n) for n in numbers], [int(n) for n in lengths]
+        ids, counts = wholes(numbers, "sequences' numbers"), wholes(lengths, "lengths")
         if len(ids) != len(counts) or not ids:
             raise RunError(f"begin_forward: {len(counts)} lengths for the sequences {ids}")
         if len(set(ids)) != len(ids):
@@ -267,15 +236,13 @@ class PagedKVCache(Exclusive, DeviceObject):
         if parents is not None:
             if self.sizes.sliding or self.mode is RopeMode.INLINE or AttnKind.MLA in self.kinds:
                 raise RunError("token trees need MHA, no sliding windows and no inline rope")
-            if len(parents) != sum(counts):
-                raise RunError(f"{len(parents)} parents of {sum(counts)} tokens")
+            above = wholes(parents, "parents of tokens")
+            if len(above) != sum(counts):
+                raise RunError(f"{len(above)} parents of {sum(counts)} tokens")
             ends = np.cumsum(counts).tolist()
-            trees = [
-                [int(p) for p in parents[end - n : end]]
-                for end, n in zip(ends, counts, strict=True)
-            ]
-        sequences = self._settle()
-        slots = sequences.append(ids, counts, trees)
+            trees = [above[end - n : end] for end, n in zip(ends, counts, strict=True)]
+        with self._between_steps() as sequences:
+            slots = sequences.append(ids, counts, trees)
         self._step = self._prepared(ids, counts, slots)
 
     @exclusive
@@ -289,6 +256,17 @@ class PagedKVCache(Exclusive, DeviceObject):
             self._sequences.slid()
         self._step = None
         return self._sequences
+
+    @contextmanager
+    def _between_steps(self) -> Generator[Sequences]:
+        """What is done between steps ends the step that there is, unless it is refused."""
+        step = self._step
+        try:
+            yield self._settle()
+        except RunError:
+            # Where windows have slid the step's places are no longer those of its tokens.
+            self._step = None if self.sizes.sliding else step
+            raise
 
     def _prepared(self, ids: list[int], counts: list[int], slots: Ints) -> _Step:
         found = [self._sequences[n] for n in ids]
@@ -478,7 +456,7 @@ class PagedKVCache(Exclusive, DeviceObject):
         out: keys and values, each (layers, end - start, heads, size); of MLA (layers, end - start,
         size) alone
         """
-        s = self._sequences[int(number)]
+        s = self._sequences[whole(number, "a sequence's number")]
         if not 0 <= start < end <= len(s):
             raise RunError(f"tokens {start} to {end} of sequence {number}, which has {len(s)}")
         kind = AttnKind.MLA if len(out) == 1 else AttnKind.MHA

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import RunError, TVMError
 from relax2xla.kv_state.forms import RNNForm
-from relax2xla.kv_state.paged import Exclusive, exclusive
+from relax2xla.kv_state.guards import Exclusive, exclusive, whole, wholes
 from relax2xla.nd import array as put
 from relax2xla.vm.call.objects import DeviceObject, Loan, rows_to
 
@@ -90,40 +90,44 @@ class RNNState(Exclusive, DeviceObject):
     @exclusive
     def add_sequence(self, number: int) -> None:
         """A new sequence, in the initial state."""
-        slot = self._slot(int(number))
+        number = whole(number, "a sequence's number")
+        slot = self._slot(number)
         for state, initial in zip(self._states(), self._initial * self._layers, strict=True):
             state[slot, 0] = initial
-        self._known[int(number)] = _Sequence(self._free.pop())
+        self._known[number] = _Sequence(self._free.pop())
         self._step = None
 
     @exclusive
     def remove_sequence(self, number: int) -> None:
         """Forget one."""
-        self._free.append(self._get(int(number)).slot)
-        del self._known[int(number)]
+        number = whole(number, "a sequence's number")
+        self._free.append(self._get(number).slot)
+        del self._known[number]
         self._step = None
 
     @exclusive
     def fork_sequence(self, parent: int, child: int, position: int = -1) -> None:
         """A copy of a sequence, with its history; it can be made at the end only."""
-        old = self._get(int(parent))
+        parent, child = wholes((parent, child), "sequences' numbers")
+        old = self._get(parent)
         if position not in (-1, old.length):
             raise RunError(f"sequence {parent} has {old.length} tokens; fork at its end (-1) only")
-        slot = self._slot(int(child))
+        slot = self._slot(child)
         for state in self._states():
             state[slot] = state[old.slot]
-        self._known[int(child)] = _Sequence(self._free.pop(), old.now, old.back, old.length)
+        self._known[child] = _Sequence(self._free.pop(), old.now, old.back, old.length)
         self._step = None
 
     @exclusive
     def popn(self, number: int, count: int) -> None:
         """Go back by ``count`` steps."""
-        s = self._get(int(number))
+        number, count = whole(number, "a sequence's number"), whole(count, "a count")
+        s = self._get(number)
         if not 0 <= count <= s.back:
             raise RunError(f"sequence {number} can go back by {s.back} steps; got {count}")
-        s.now = (s.now - int(count)) % self.history
-        s.back -= int(count)
-        s.length -= int(count)
+        s.now = (s.now - count) % self.history
+        s.back -= count
+        s.length -= count
         self._step = None
 
     @exclusive
@@ -134,15 +138,15 @@ class RNNState(Exclusive, DeviceObject):
         parents: Sequence[int] | None = None,
     ) -> None:
         """Begin a step that adds tokens to sequences; ``parents`` may be those of chains only."""
-        counts = [int(n) for n in lengths]
-        found = [self._get(int(n)) for n in numbers]
+        ids, counts = wholes(numbers, "sequences' numbers"), wholes(lengths, "lengths")
+        found = [self._get(n) for n in ids]
         if len(found) != len(counts) or not found or len({s.slot for s in found}) != len(found):
-            raise RunError(f"begin_forward: {len(counts)} lengths for {list(numbers)}")
+            raise RunError(f"begin_forward: {len(counts)} lengths for the sequences {ids}")
         if min(counts) < 1:
             raise RunError(f"begin_forward: each sequence gets tokens; got the lengths {counts}")
         if parents is not None:
             chains = [i - 1 for n in counts for i in range(n)]
-            if [int(p) for p in parents] != chains:
+            if wholes(parents, "parents of tokens") != chains:
                 raise RunError("a recurrent state takes chains as token trees only")
         self._step = list(zip(found, counts, strict=True))
 
@@ -180,7 +184,7 @@ class RNNState(Exclusive, DeviceObject):
     @exclusive
     def debug_get(self, layer: int, state: int, number: int) -> Any:
         """The state of one sequence, a ``jax.Array``."""
-        s = self._get(int(number))
+        s = self._get(whole(number, "a sequence's number"))
         return put(self._of(layer, state)[s.slot, s.now])
 
     def _in_step(self) -> list[_Sequence]:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from relax2xla.script import printer
-from relax2xla.tvm.names import MODULES, NEWER, REGISTERING
+from relax2xla.tvm.names import HELD, MODULES, NEWER, REGISTERING
 
 
 class Alias(ModuleType):
@@ -63,6 +63,10 @@ def _module(name: str) -> ModuleType | None:
     return importlib.import_module(name) if exists(name) else None
 
 
+def _public(module: ModuleType) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if not name.startswith("_")}
+
+
 def exists(name: str) -> bool:
     """Whether there is a module of this name."""
     try:
@@ -102,7 +106,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return Alias(spec.name, MODULES.get(known, ()))
 
     def exec_module(self, module: ModuleType) -> None:
-        """What a module has is looked up when it is asked for; here it is registered at most."""
+        """Names are looked up when they are asked for, save as HELD and REGISTERING say."""
+        if module.__name__ in HELD:
+            for served in MODULES[module.__name__]:
+                module.__dict__.update(_public(importlib.import_module(served)))
         if module.__name__ in REGISTERING:
             importlib.import_module(REGISTERING[module.__name__])
 

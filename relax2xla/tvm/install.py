@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from relax2xla.tvm.aliases import install
 from relax2xla.tvm.arrays import give_numpy
+from relax2xla.tvm.contexts import take_tuning
+from relax2xla.tvm.devices import give_existence
 from relax2xla.tvm.programs import show_as_tvm
 
 install()
 give_numpy()
+give_existence()
+take_tuning()
 show_as_tvm()

@@ -16,6 +16,7 @@ tvm.error                       error
 tvm._ffi                        .
 tvm._ffi.base                   error tvm.ffi_base
 tvm._ffi.libinfo                tvm.ffi_libinfo
+tvm._ffi.runtime_ctypes         nd
 tvm.libinfo                     tvm.libinfo
 tvm.ir                          tvm.containers ir tir transform .
 tvm.ir.base                     ir .
@@ -33,6 +34,7 @@ tvm.ir.instrument               instrument
 tvm.transform                   transform
 tvm.instrument                  instrument
 tvm.arith                       tir
+tvm.arith.analyzer              tir
 tvm.tir                         tvm.kernels tir te.functions
 tvm.tir.expr                    tir te.tensor
 tvm.tir.op                      tir te.functions
@@ -43,6 +45,7 @@ tvm.tir.function                tir
 tvm.tir.analysis                tir.analysis
 tvm.tir.stmt_functor            tir.stmt_functor tir.functor
 tvm.tir.schedule                tir.schedule tir
+tvm.tir.transform               tvm.gpu_passes
 tvm.tir.schedule.testing        tvm.schedule_testing
 tvm.te                          te tir
 tvm.te.operation                te
@@ -73,7 +76,10 @@ tvm.runtime.ndarray             tvm.arrays nd
 tvm.runtime.container           tvm.containers runtime
 tvm.runtime.relax_vm            tvm.machine . vm
 tvm.runtime.vm                  tvm.machine . vm
-tvm.testing                     testing
+tvm.testing                     tvm.testing.values testing tvm.testing.with_pytest
+tvm.testing.utils               tvm.testing.values testing tvm.testing.with_pytest
+tvm.testing.env                 tvm.testing.env
+tvm.testing.plugin              tvm.testing.plugin
 tvm.dlight                      tvm.dlight
 tvm.meta_schedule               tvm.meta_schedule
 tvm.s_tir.meta_schedule         tvm.meta_schedule
@@ -88,11 +94,20 @@ tvm.contrib.ndk                 tvm.toolchains
 tvm.contrib.nvcc                tvm.toolchains
 tvm.contrib.tar                 tvm.toolchains
 tvm.contrib.xcode               tvm.toolchains
+tvm.contrib.popen_pool          tvm.absent
+tvm.support.cc                  tvm.toolchains
+tvm.support.emcc                tvm.toolchains
+tvm.support.ndk                 tvm.toolchains
+tvm.support.nvcc                tvm.toolchains
+tvm.support.tar                 tvm.toolchains
+tvm.support.xcode               tvm.toolchains
+tvm.support.popen_pool          tvm.absent
+tvm.support.utils               tvm.contrib
 tvm.relax                       tvm.machine .
 tvm.relax.expr                  tvm.expressions ir .
 tvm.relax.ty                    ir
 tvm.relax.ir                    ir
-tvm.relax.ir.instrument         instrument
+tvm.relax.ir.instrument         tvm.testing.instrument instrument
 tvm.relax.struct_info           ir
 tvm.relax.utils                 utils te.from_relax ir .
 tvm.relax.block_builder         builder
@@ -113,12 +128,13 @@ tvm.relax.distributed           ir
 tvm.relax.vm_build              .
 tvm.relax.exec_builder          .
 tvm.relax.pipeline              .
-tvm.relax.backend               transform.fusion.patterns
+tvm.relax.backend               tvm.gpu_passes transform.fusion.patterns
 tvm.relax.backend.pattern_registry transform.fusion.patterns
 tvm.relax.backend.cuda          tvm.cuda
 tvm.relax.backend.cuda.cublas   tvm.cublas
 tvm.relax.backend.cuda.cutlass  tvm.cutlass
 tvm.relax.testing               testing
+tvm.relax.testing.vm            tvm.testing.vm
 tvm.relax.testing.nn            frontend.nn.expr_modules testing.nn
 tvm.relax.testing.ast_printer   testing.ast_printer
 tvm.relax.testing.transform     testing.transform
@@ -148,7 +164,12 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     for name, *serving in map(str.split, _TABLE.strip().splitlines())
 }
 # Modules that register something when they are imported, and what does it here.
-REGISTERING: Final = {"tvm.relax.backend": "relax2xla.tvm.cublas"}
+REGISTERING: Final = {
+    "tvm.relax.backend": "relax2xla.tvm.cublas",
+    "tvm.relax.testing.vm": "relax2xla.tvm.testing.vm",
+}
+# Modules whose names stand in themselves, where pytest looks for hooks.
+HELD: Final = ("tvm.testing.plugin",)
 # Names of TVM 0.25 that v0.20 calls otherwise.
 NEWER: Final = {
     "tirx": "tir",

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from relax2xla import get_global_func
 from relax2xla.errors import RunError, TVMError
 from relax2xla.kv_state import AttnKind, CacheSizes, PagedKVCache, RopeMode, rotation
 from relax2xla.kv_state.paged import merge_attention
@@ -363,6 +364,45 @@ def test_mistakes_leave_the_cache_as_it_was() -> None:
             cache.attention_with_fused_qkv(*args)
     cache.popn(0, 1)
     plain.check(cache)
+
+
+def test_what_is_refused_during_a_step_does_not_end_it() -> None:
+    cache = make()
+    cache.add_sequence(0)
+    cache.begin_forward([0], [2])
+    for call in (
+        lambda: cache.remove_sequence(4),
+        lambda: cache.popn(0, 9),
+        lambda: cache.begin_forward([3], [1]),
+    ):
+        with pytest.raises(RunError):
+            call()
+    out = np.ones((2, HQ, D), np.float32)
+    cache.attention_with_fused_qkv(0, 1.0, np.zeros((2, HQ + 2 * HKV, D), np.float32), out)
+    assert not out.any()
+    assert cache.total_length == 2
+
+
+def test_arguments_of_another_kind() -> None:
+    cache = make()
+    cache.add_sequence(np.int64(0))
+    call = {n: get_global_func(f"vm.builtin.kv_state_{n}") for n in ("add_sequence", "popn")}
+    for wrong, message in (
+        (lambda: cache.add_sequence(1.5), "a sequence's number must be a whole number; got 1.5"),
+        (lambda: cache.remove_sequence("0"), "must be a whole number; got '0'"),
+        (lambda: cache.fork_sequence(0, None), "each of sequences' numbers must be a whole"),
+        (lambda: cache.popn(0, 0.5), "a count must be a whole number; got 0.5"),
+        (lambda: cache.begin_forward(0, 1), "sequences' numbers must be whole numbers; got 0"),
+        (lambda: cache.begin_forward([0], ["1"]), "each of lengths must be a whole number"),
+        (lambda: cache.begin_forward([0], [1], [None]), "each of parents of tokens must be"),
+        (lambda: call["add_sequence"]("x", 1), "must be a PagedKVCache or RNNState; got str"),
+        (lambda: call["popn"](None, 0, 1), "vm.builtin.kv_state_popn: the first argument must be"),
+    ):
+        with pytest.raises(RunError, match=message):
+            wrong()
+    assert cache.total_length == 0
+    cache.remove_sequence(0)
+    assert cache.empty
 
 
 def test_one_thread_at_a_time() -> None:

@@ -42,7 +42,11 @@ ELSEWHERE: tuple[tuple[str, str, str], ...] = (
     ("tvm.relax.VMFuncScope", "replaced", "a context manager of Python's contextlib"),
     ("tvm.relax.Executable", "replaced", "by VMExecutable, which relax.build gives"),
     ("tvm.relax.expr_functor._PyExprVisitor", "not planned", "a private class of TVM"),
-    ("tvm.testing", "not planned", "helpers of TVM's own tests"),
+    (
+        "tvm.testing",
+        "not planned",
+        "for programs for TVM only, by `relax2xla.tvm`",
+    ),
     ("T", "replaced", "the parser of T.prim_func reads it; elsewhere it has no meaning"),
     ("RB", "not planned", "a parser extension of TVM's own tests (BYOC on `R`)"),
     ("tvm.relax.backend", "not planned", "GPU back ends"),

@@ -336,6 +336,11 @@ class Generator:
         try:
             made = self._compiled["step"](tokens[None], positions, wanted, self._cache)
             logits = np.asarray(made)[: len(rows)]
+            if np.isnan(np.max(logits)):
+                raise RunError(
+                    "the model's logits are no numbers (NaN), so there is no next token; its "
+                    "weights may hold NaN, or numbers too large for its dtype"
+                )
         except BaseException:
             self._cache.end_forward()
             for number, _, new in parts:

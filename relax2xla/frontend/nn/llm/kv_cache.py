@@ -17,7 +17,10 @@ from relax2xla.frontend.nn.llm.kernels import kernel
 from relax2xla.frontend.nn.llm.position_embedding import (
     llama_rope_with_position_map as llama_rope_with_position_map,
 )
-from relax2xla.frontend.nn.llm.sequence_prefill import attention_sequence_prefill
+from relax2xla.frontend.nn.llm.sequence_prefill import (
+    attention_sequence_prefill,
+    attention_sequence_prefill_with_mask,
+)
 from relax2xla.frontend.nn.llm.tree_attn import tree_attn as tree_attn
 from relax2xla.frontend.nn.llm.tree_attn import tree_attn_cpu as tree_attn_cpu
 from relax2xla.frontend.nn.llm.tree_attn import (
@@ -334,6 +337,7 @@ _attention_prefill_ragged = kernel("_attention_prefill_ragged")
 _attention_prefill_ragged_cpu = kernel("_attention_prefill_ragged_cpu")
 _attention_prefill_mla = kernel("_attention_prefill_mla")
 _attention_sequence_prefill = attention_sequence_prefill
+_attention_sequence_prefill_with_mask = attention_sequence_prefill_with_mask
 _attention_decode = kernel("_attention_decode")
 _attention_decode_cpu = kernel("_attention_decode_cpu")
 _merge_state_inplace = kernel("_merge_state_inplace")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 from relax2xla import te, tir
 from relax2xla.te import functions as f
+
+MASKS: Final = ("padded", "causal_padded_left")
+# Less than every score, and finite, so that a row that sees nothing has no NaN.
+_HIDDEN: Final = -3.0e38
 
 
 def attention_sequence_prefill(
@@ -25,9 +29,37 @@ def attention_sequence_prefill(
     causal: a query sees the keys up to its place, where the last query is the last key's.
     target: a program runs where it is built for.
     """
+    return _attention(h_kv, h_q, d, dtype, sm_scale, bool(causal), None)
+
+
+def attention_sequence_prefill_with_mask(
+    h_kv: int,
+    h_q: int,
+    d: int,
+    dtype: str,
+    target: Any = None,
+    sm_scale: float = 1.0,
+    *,
+    mask_mode: str = "padded",
+) -> tir.PrimFunc:
+    """As :func:`attention_sequence_prefill`, of sequences that are padded to one length.
+
+    The function takes valid_lens (batch,), int32, after v: how many tokens of a sequence count.
+    mask_mode: "padded": these are the first, and each sees all of them; "causal_padded_left": the
+    last, and each sees those up to its place. Rows of padding hold nothing that means anything.
+    """
+    if mask_mode not in MASKS:
+        raise ValueError(f"mask_mode is {mask_mode!r}; known: {', '.join(MASKS)}")
+    return _attention(h_kv, h_q, d, dtype, sm_scale, mask_mode != "padded", mask_mode)
+
+
+def _attention(
+    h_kv: int, h_q: int, d: int, dtype: str, sm_scale: float, causal: bool, mask: str | None
+) -> tir.PrimFunc:
     batch, n, m = (tir.SizeVar(name, "int64") for name in ("batch_size", "qo_len", "kv_len"))
     q = te.placeholder((batch, n, h_q, d), dtype, "q")
     k, v = (te.placeholder((batch, m, h_kv, d), dtype, name) for name in ("k", "v"))
+    lengths = [te.placeholder((batch,), "int32", "valid_lens")] if mask else []
     group = h_q // h_kv
     scale = tir.const(sm_scale / math.log(2), "float32")
 
@@ -40,9 +72,13 @@ def attention_sequence_prefill(
 
     def scaled(b: Any, h: Any, i: Any, j: Any) -> Any:
         x = scores[b, h, i, j] * scale
-        if not causal:
+        conditions: list[Any] = [j - m <= i - n] if causal else []
+        if lengths:
+            valid = lengths[0][b].astype("int64")
+            conditions.append(j < valid if mask == "padded" else j >= m - valid)
+        if not conditions:
             return x
-        return tir.Select(j - m <= i - n, x, tir.const(-math.inf, "float32"))
+        return tir.Select(tir.all(*conditions), x, tir.const(_HIDDEN, "float32"))
 
     masked = te.compute((batch, h_q, n, m), scaled, "masked")
     key = te.reduce_axis((0, m), "key")
@@ -74,5 +110,5 @@ def attention_sequence_prefill(
         lambda b, i, h: (most[b, h, i] + f.log2(total[b, h, i])).astype(dtype),
         "lse",
     )
-    made = te.create_prim_func([q, k, v, output, lse])
+    made = te.create_prim_func([q, k, v, *lengths, output, lse])
     return made.with_attr("tir.noalias", True).without_attr("global_symbol")

@@ -80,22 +80,27 @@ def test_factors_and_mistakes() -> None:
         switch_rope_freq_func({"rope_type": "dynamic"})
 
 
+def run_attention(func: tir.PrimFunc, **arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    builder = rx.BlockBuilder()
+    callee = builder.add_func(func, "attention")
+    params = [
+        rx.Var(name, rx.TensorStructInfo(a.shape, str(a.dtype))) for name, a in arrays.items()
+    ]
+    q = arrays["q"]
+    infos = [rx.TensorStructInfo(s, str(q.dtype)) for s in (q.shape, q.shape[:3])]
+    with builder.function("main", params):
+        builder.emit_func_output(builder.emit(call_tir(callee, params, infos)))
+    o, lse = rx.VirtualMachine(rx.build(builder.get()))["main"](*arrays.values())
+    return np.asarray(o), np.asarray(lse)
+
+
 @pytest.mark.parametrize("causal", [0, 1])
 def test_attention_without_a_cache(causal: int) -> None:
     rng = np.random.default_rng(0)
     q = rng.normal(size=(2, 3, 4, 8)).astype(np.float32)
     k, v = (rng.normal(size=(2, 5, 2, 8)).astype(np.float32) for _ in range(2))
     func = kv_cache._attention_sequence_prefill(2, 4, 8, "float32", None, causal, 0.5)
-    builder = rx.BlockBuilder()
-    callee = builder.add_func(func, "attention")
-    params = [
-        rx.Var(name, rx.TensorStructInfo(a.shape, "float32"))
-        for name, a in (("q", q), ("k", k), ("v", v))
-    ]
-    infos = [rx.TensorStructInfo(s, "float32") for s in (q.shape, q.shape[:3])]
-    with builder.function("main", params):
-        builder.emit_func_output(builder.emit(call_tir(callee, params, infos)))
-    o, lse = rx.VirtualMachine(rx.build(builder.get()))["main"](q, k, v)
+    o, lse = run_attention(func, q=q, k=k, v=v)
     scores = 0.5 * np.einsum("bihd,bjhd->bihj", q, np.repeat(k, 2, 2))
     if causal:
         seen = np.arange(5)[None] <= np.arange(3)[:, None] + 2
@@ -105,3 +110,27 @@ def test_attention_without_a_cache(causal: int) -> None:
     want = np.einsum("bihj,bjhd->bihd", powers / sums[..., None], np.repeat(v, 2, 2))
     np.testing.assert_allclose(o, want, atol=1e-5)
     np.testing.assert_allclose(lse, np.log2(sums), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("mask", ["padded", "causal_padded_left"])
+def test_attention_of_padded_sequences(mask: str, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    lengths = np.array([0, 6, 4, 1], np.int32)
+    q = rng.normal(size=(4, 6, 4, 8)).astype(dtype)
+    k, v = (rng.normal(size=(4, 6, 2, 8)).astype(dtype) for _ in range(2))
+    func = kv_cache._attention_sequence_prefill_with_mask(2, 4, 8, dtype, None, 0.5, mask_mode=mask)
+    o, lse = run_attention(func, q=q, k=k, v=v, valid_lens=lengths)
+    assert np.isfinite(o).all()
+    for b, length in enumerate(lengths):
+        rows = slice(0, length) if mask == "padded" else slice(6 - length, 6)
+        whole = kv_cache._attention_sequence_prefill(2, 4, 8, dtype, None, mask != "padded", 0.5)
+        if length:
+            cut = [np.ascontiguousarray(x[b : b + 1, rows]) for x in (q, k, v)]
+            want, sums = run_attention(whole, q=cut[0], k=cut[1], v=cut[2])
+            np.testing.assert_allclose(
+                o[b, rows], want[0], atol=2e-3 if dtype == "float16" else 1e-6
+            )
+            np.testing.assert_allclose(lse[b, rows], sums[0], rtol=2e-3, atol=2e-3)
+    with pytest.raises(ValueError, match="mask_mode is 'left'; known: padded, causal_padded_left"):
+        kv_cache._attention_sequence_prefill_with_mask(2, 4, 8, dtype, mask_mode="left")

@@ -144,6 +144,16 @@ def test_a_step_that_fails_leaves_the_cache(
     assert request.tokens == alone[0]
 
 
+def test_a_model_that_gives_no_numbers() -> None:
+    model = CausalLM(config_from(FIELDS))
+    for _, p in model.named_parameters():
+        p.data = np.full(p.shape, np.nan, np.float32)
+    broken = Generator(model, sequences=2, tokens=64, chunk=16, page=4)
+    for how in (Sampling(max_tokens=2), Sampling(max_tokens=2, temperature=1.0)):
+        with pytest.raises(RunError, match="logits are no numbers"):
+            broken.generate([1, 2], how)
+
+
 def test_a_model_in_few_bits_with_a_tied_table() -> None:
     tied = CausalLM(config_from({**FIELDS, "hidden_size": 32, "tie_word_embeddings": True}))
     rng = np.random.default_rng(2)
