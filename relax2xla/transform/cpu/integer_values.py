@@ -28,7 +28,6 @@ from relax2xla.ir import (
     StringImm,
     TensorStructInfo,
     Var,
-    const,
 )
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import children
@@ -90,11 +89,6 @@ class Quotient:
     def of(self, value: Expr) -> Expr:
         """A value in place of ``x``."""
         return R.multiply(value, self.scale) if self.inverse else R.divide(value, self.scale)
-
-    @property
-    def divisor(self) -> Expr:
-        """What ``x`` is divided by."""
-        return R.divide(const(1.0, "float32"), self.scale) if self.inverse else self.scale
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,8 @@ class _Composites:
             scaled = replace(of, factor=found.of(of.factor), addend=addend, rest=rest)
             return self._multiplied(values, scaled, d.zero, d.dtype)
         if isinstance(of, Addition):
-            return _Sum(of, found.divisor, d)
+            # The call divides, and an inverse decides otherwise where a quotient is a half.
+            return None if found.inverse else _Sum(of, found.scale, d)
         if isinstance(of, Number) and _is_same(values, of, found, d):
             pool = pooled(of.bytes)
             return (None if pool is None else _Pool.of(pool)) or _Same(of.bytes)
@@ -386,7 +387,10 @@ class _Quantisation(Plan):
 
     def emitted(self, made: _Composites, emitter: Emitter, var: Var) -> Expr:
         kind = calls.Tensor(dims_of(self.of.x) or (), "float32")
-        operands = [self.of.x, vector(self.of.divisor), _points(self.d.zero)]
+        x, scale = self.of.x, vector(self.of.scale)
+        if self.of.inverse:
+            x, scale = self.of.of(x), scalar_vector(1.0)
+        operands = [x, scale, _points(self.d.zero)]
         return made.call(calls.Quantisation(kind, self.d.dtype), operands, emitter, var.span)
 
 
