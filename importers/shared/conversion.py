@@ -9,11 +9,10 @@ stops at the limits of the dtype instead, which is what ``R.astype`` says.
 from __future__ import annotations
 
 from relax2xla import op as R
-from relax2xla import tir
 from relax2xla.dtypes import dtype_info, is_float, is_integer, limits
 from relax2xla.importers.shared.tensors import dtype_of
-from relax2xla.ir import Call, Expr, PrimValue, const
-from relax2xla.ir.op import is_op
+from relax2xla.ir import Call, Expr, const
+from relax2xla.ir.op import constant_value, is_op
 
 
 def converted(x: Expr, dtype: str) -> Expr:
@@ -45,10 +44,9 @@ def fits(value: Expr | None, dtype: str) -> bool:
         return False
     if not is_integer(dtype) or dtype_info(dtype).bits not in (8, 16):
         return False
-    ends = [a.value for a in value.args[1:] if isinstance(a, PrimValue)]
-    known = [e.value for e in ends if isinstance(e, tir.IntImm | tir.FloatImm)]
+    first, last = map(constant_value, value.args[1:])
     low, high = limits(dtype)
-    return len(known) == 2 and low <= known[0] and known[1] <= high
+    return None not in (first, last) and bool(low <= first and last <= high)
 
 
 def _word(x: Expr, dtype: str) -> Expr:

@@ -194,7 +194,7 @@ class ConvolutionSum(Convolution):
     def operands(self) -> list[Tensor]:
         """See :class:`Call`."""
         rest = Tensor(self.result.shape, self.rest)
-        own = Convolution.operands.__get__(self)[:-1]
+        *own, _ = super(ConvolutionSum, self).operands
         return [*own, Tensor((3,), "int32"), rest, Tensor((1,), "float32")]
 
     def problem(self) -> str:
@@ -203,7 +203,7 @@ class ConvolutionSum(Convolution):
             return "what is added is of int8 or uint8"
         if self.dtype == "int32":
             return "to sums in integers nothing is added"
-        return Convolution.problem(self)
+        return super(ConvolutionSum, self).problem()
 
 
 @dataclass(frozen=True, slots=True)

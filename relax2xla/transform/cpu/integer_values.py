@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla import op as R
-from relax2xla import tir
 from relax2xla.dtypes import limits
 from relax2xla.ir import (
     Call,
@@ -29,7 +28,7 @@ from relax2xla.ir import (
     TensorStructInfo,
     Var,
 )
-from relax2xla.ir.op import call_attrs
+from relax2xla.ir.op import call_attrs, constant_value
 from relax2xla.ir.rewrite import children
 from relax2xla.kernels.integers.calls import BYTES
 
@@ -86,7 +85,7 @@ class Quotient:
     value: Product | Addition | Number | None = None
     inverse: bool = False
 
-    def of(self, value: Expr) -> Expr:
+    def divided(self, value: Expr) -> Expr:
         """A value in place of ``x``."""
         return R.multiply(value, self.scale) if self.inverse else R.divide(value, self.scale)
 
@@ -164,27 +163,26 @@ class Values:
     def number(self, value: Expr) -> float | None:
         """The one number that a constant holds, or what is converted from it; None: no such."""
         data = self._constant(value)
-        return float(data.reshape(())) if data is not None and data.size == 1 else None
+        if data is None or data.size != 1:
+            return None
+        return float(data.astype("float64").reshape(()))
 
-    def is_point(self, value: Expr) -> bool:
-        """Whether a constant is of integers that bytes may have as their zero points."""
+    def points(self, value: Expr) -> np.ndarray[Any, Any] | None:
+        """Integers of a constant, which bytes may have as their zero points; None: no such."""
         data = self._constant(value)
-        sound = data is not None and data.size > 0 and bool(np.all(data == np.round(data)))
-        return sound and data is not None and bool(data.min() >= -128 and data.max() <= 255)
-
-    def is_zero(self, value: Expr) -> bool:
-        """Whether a constant is of zeros alone."""
-        data = self._constant(value)
-        return data is not None and not data.any()
+        if data is None or not data.size or not np.all(data == np.round(data)):
+            return None
+        return data if data.min() >= -128 and data.max() <= 255 else None
 
     def _constant(self, value: Expr) -> np.ndarray[Any, Any] | None:
+        """The array of a constant that may have been converted, and had another shape since."""
         while isinstance(value, Var) and value in self._bound:
             value = self._bound[value]
             if isinstance(value, Call) and isinstance(value.op, Op):
                 if value.op.name not in ("relax.astype", "relax.reshape"):
                     return None
                 value = value.args[0]
-        return np.asarray(value.data).astype("float64") if isinstance(value, Constant) else None
+        return np.asarray(value.data) if isinstance(value, Constant) else None
 
 
 def dims_of(value: Expr) -> tuple[int, ...] | None:
@@ -256,8 +254,9 @@ def _subtract(values: Values, call: Call, var: Var) -> Description | None:
     plain = isinstance(found, Number) and found.zero is None and found.scale is None
     if not plain or not isinstance(found, Number) or dims_of(var) != dims_of(x):
         return None
-    if values.is_point(zero):
-        return found if values.is_zero(zero) else replace(found, zero=zero)
+    points = values.points(zero)
+    if points is not None:
+        return replace(found, zero=zero) if points.any() else found
     point = values.of(zero)
     # A zero point is of 8 bits, or it is no zero point; in float32 differences would round.
     if found.real or not isinstance(point, Number) or point.zero is not None or point.real:
@@ -341,11 +340,10 @@ def _round(values: Values, call: Call, var: Var) -> Description | None:
 
 def _clip(values: Values, call: Call, var: Var) -> Description | None:
     found = values.of(call.args[0])
-    ends = [a.value for a in call.args[1:] if isinstance(a, PrimValue)]
-    known = [float(e.value) for e in ends if isinstance(e, tir.IntImm | tir.FloatImm)]
-    if not isinstance(found, Rounded) or len(known) != 2:
+    ends = [constant_value(a) for a in call.args[1:]]
+    if not isinstance(found, Rounded) or None in ends:
         return None
-    return replace(found, cut=found.cut | {*known})
+    return replace(found, cut=found.cut | {*map(float, ends)})
 
 
 def _limit(values: Values, call: Call, var: Var) -> Description | None:

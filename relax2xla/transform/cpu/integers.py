@@ -167,9 +167,9 @@ class _Composites:
             rest = of.rest
             if rest is not None:
                 assert rest.scale is not None
-                rest = replace(rest, scale=found.of(rest.scale))
-            addend = None if of.addend is None else found.of(of.addend)
-            scaled = replace(of, factor=found.of(of.factor), addend=addend, rest=rest)
+                rest = replace(rest, scale=found.divided(rest.scale))
+            addend = None if of.addend is None else found.divided(of.addend)
+            scaled = replace(of, factor=found.divided(of.factor), addend=addend, rest=rest)
             return self._multiplied(values, scaled, d.zero, d.dtype)
         if isinstance(of, Addition):
             # The call divides, and an inverse decides otherwise where a quotient is a half.
@@ -389,7 +389,7 @@ class _Quantisation(Plan):
         kind = calls.Tensor(dims_of(self.of.x) or (), "float32")
         x, scale = self.of.x, vector(self.of.scale)
         if self.of.inverse:
-            x, scale = self.of.of(x), scalar_vector(1.0)
+            x, scale = self.of.divided(x), scalar_vector(1.0)
         operands = [x, scale, _points(self.d.zero)]
         return made.call(calls.Quantisation(kind, self.d.dtype), operands, emitter, var.span)
 
