@@ -44,8 +44,11 @@ def mixed_of(kernel: Kernel, s: st.For) -> st.BufferStore | None:
     Only what is certain counts, as in :func:`race_of`.
     """
     for store, _ in _stores(kernel, s):
+        loads = _loads(store)
+        if not loads:
+            continue
         written = {e: step for step, e in enumerate(_elements(s, store.indices))}
-        for load in _loads(store):
+        for load in loads:
             read = enumerate(_elements(s, load.indices))
             if any(written.get(e, step) != step for step, e in read):
                 return store
