@@ -18,6 +18,7 @@ from relax2xla.kernels.integers import packing
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.transform.cpu import integers
 from relax2xla.transform.cpu.integers import ComputeInIntegers
+from tests.transform.cpu.composites import composites_of
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
@@ -96,10 +97,7 @@ def compiled(model: Any, x: Array, rows: bool) -> Array:
 
 
 def composites(model: Any) -> list[str]:
-    """The kinds of the composites that the pass makes, in order."""
-    found = [b.value for b in bindings_of(ComputeInIntegers()(from_onnx(model))["main"].body)]
-    named = [v.attrs["name"] for v in found if is_op(v, "relax.stablehlo.composite")]
-    return [str(n).rpartition(".")[2] for n in named]
+    return composites_of(from_onnx(model))
 
 
 def check(model: Any, x: Array, kinds: list[str], exact: bool = True) -> None:

@@ -13,11 +13,8 @@ from torch.nn import functional as F
 
 import relax2xla as rx
 from relax2xla.frontend.torch import from_exported_program
-from relax2xla.ir import IRModule
-from relax2xla.ir.op import is_op
-from relax2xla.ir.rewrite import bindings_of
 from relax2xla.runtime.compiler import has_compiler
-from relax2xla.transform.cpu.integers import ComputeInIntegers
+from tests.transform.cpu.composites import composites_of
 
 __import__("torch.ao.quantization.fx._decomposed")  # registers quantized_decomposed
 
@@ -102,19 +99,13 @@ CASES: dict[str, tuple[Callable[[Tensor, Weight], Tensor], tuple[int, ...], list
 }
 
 
-def composites(mod: IRModule) -> list[str]:
-    found = [b.value for b in bindings_of(ComputeInIntegers()(mod)["main"].body)]
-    named = [v.attrs["name"] for v in found if is_op(v, "relax.stablehlo.composite")]
-    return [str(n).rpartition(".")[2] for n in named]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_values_of_torch(name: str) -> None:
     function, shape, kinds = CASES[name]
     network = Network(Weight(*shape), function).eval()
     x = torch.randn(2, 8, 11, 12, generator=torch.Generator().manual_seed(1))
     mod = from_exported_program(torch.export.export(network, (x,)), unwrap_unit_return_tuple=True)
-    assert sorted(composites(mod)) == sorted(kinds)
+    assert sorted(composites_of(mod)) == sorted(kinds)
     want = network(x).detach().numpy()
     assert len(np.unique(want)) > 20
     made: list[Any] = []
@@ -141,4 +132,6 @@ def test_windows_of_padding_alone_stay_real() -> None:
 
     x = torch.randn(1, 8, 9, 9)
     network = Network(Weight(4, 8, 3, 3), spread).eval()
-    assert "max_pool" not in composites(from_exported_program(torch.export.export(network, (x,))))
+    assert "max_pool" not in composites_of(
+        from_exported_program(torch.export.export(network, (x,)))
+    )
