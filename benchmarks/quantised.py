@@ -135,25 +135,14 @@ def _model(name: str, kind: str) -> tuple[Path, Path, list[Any]]:
 
 def measure(name: str, kind: str, quick: bool) -> dict[str, float]:
     """The row of one model."""
-    import jax
-    import numpy as np
     import onnx
     import onnxruntime
 
-    import relax2xla as rx
     from benchmarks.peers.onnxruntime_options import one_thread
     from relax2xla.frontend.onnx import from_onnx
 
     file, whole, args = _model(name, kind)
-    start = time.process_time()
-    function = rx.VirtualMachine(rx.build(from_onnx(onnx.load(file))))["main"]
-    given = [rx.nd.array(a) for a in args]
-
-    def ours() -> Any:
-        return jax.block_until_ready(function(*given))
-
-    found = np.asarray(ours())
-    first = time.process_time() - start
+    ours, found, first = _started(lambda: from_onnx(onnx.load(file)), args)
     session = onnxruntime.InferenceSession(file, one_thread())
     expected = session.run(None, {"x": args[0]})[0]
     exact = onnxruntime.InferenceSession(whole, one_thread()).run(None, {"x": args[0]})[0]
@@ -163,12 +152,9 @@ def measure(name: str, kind: str, quick: bool) -> dict[str, float]:
 
 def measure_torch(name: str, quick: bool) -> dict[str, float]:
     """The row of a model that torchao quantises for x86, beside Inductor."""
-    import jax
-    import numpy as np
     import torch
     from torch._inductor import config
 
-    import relax2xla as rx
     from relax2xla.frontend.torch import from_exported_program
 
     home = "torchao.quantization.pt2e"
@@ -184,21 +170,33 @@ def measure_torch(name: str, quick: bool) -> dict[str, float]:
         observed(*_network(name, seed)[1])
     quantised = pt2e.convert_pt2e(observed)
     program = torch.export.export(quantised, args)
-    start = time.process_time()
-    mod = from_exported_program(program, unwrap_unit_return_tuple=True)
-    function = rx.VirtualMachine(rx.build(mod))["main"]
-    given = [rx.nd.array(a.numpy()) for a in args]
-
-    def ours() -> Any:
-        return jax.block_until_ready(function(*given))
-
-    found = np.asarray(ours())
-    first = time.process_time() - start
+    ours, found, first = _started(
+        lambda: from_exported_program(program, unwrap_unit_return_tuple=True),
+        [a.numpy() for a in args],
+    )
     expected = quantised(*args).detach().numpy()
     config.freezing = True
     compiled = torch.compile(program.module())
     with torch.no_grad():
         return _row(ours, lambda: compiled(*args), (found, expected, exact), first, quick)
+
+
+def _started(make: Callable[[], Any], args: Sequence[Any]) -> tuple[Callable[[], Any], Any, float]:
+    """A call of the module that ``make`` imports, its result, and the seconds up to that."""
+    import jax
+    import numpy as np
+
+    import relax2xla as rx
+
+    start = time.process_time()
+    function = rx.VirtualMachine(rx.build(make()))["main"]
+    given = [rx.nd.array(a) for a in args]
+
+    def ours() -> Any:
+        return jax.block_until_ready(function(*given))
+
+    found = np.asarray(ours())
+    return ours, found, time.process_time() - start
 
 
 def _row(
