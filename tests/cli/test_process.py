@@ -69,10 +69,14 @@ def test_no_arguments_show_the_help(cli: Cli) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "model.relax").write_text(RELAX)
-    # The renaming waits, so that the signal comes while the file is being written.
+    # The renaming waits, so that the signal comes while the file is being written. It waits in
+    # short steps: a signal that comes just before a long sleep is seen after it only.
     code = (
         "import os, sys, time, relax2xla.cli\n"
-        "os.fsync = lambda descriptor: (print('writing', flush=True), time.sleep(60))\n"
+        "def fsync(descriptor):\n"
+        "    print('writing', flush=True)\n"
+        "    for _ in range(1200): time.sleep(0.05)\n"
+        "os.fsync = fsync\n"
         "sys.exit(relax2xla.cli.main(['convert', 'model.relax', '-o', 'out.mlir', "
         "'--shape', 'n=2']))"
     )

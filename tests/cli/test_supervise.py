@@ -72,7 +72,8 @@ def test_debug_shows_what_native_code_wrote() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("group", [False, True])
 def test_signals_reach_the_command(number: signal.Signals, group: bool) -> None:
-    code = "print(os.getpid(), flush=True); time.sleep(60)"
+    # In short steps: a signal that comes just before a long sleep is seen after it only.
+    code = "print(os.getpid(), flush=True); [time.sleep(0.05) for _ in range(1200)]"
     with supervised(code) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
