@@ -19,6 +19,7 @@ BENCHMARKS = {
     "kernels": "kernels of TVMScript beside jax.numpy, and TVM (--tvm names its Python)",
     "memory": "memory of a process that loads a saved BERT-base",
     "jax_functions": "JAX's transformations on imported models; writes docs/jax.md's table",
+    "jax_peers": "20 networks as functions of JAX, beside torchax and others (--peers)",
     "jax_speed": "models as functions of JAX beside the machine and Flax; cost of tracing",
     "jax_training": "20 steps of four torch models in JAX, beside torch",
     "networks": "small networks of many architectures by every route; writes docs/networks.md",
@@ -71,6 +72,7 @@ def main() -> None:
     parser.add_argument("--tvm", metavar="PYTHON", help="kernels: a Python that has apache-tvm")
     parser.add_argument("--mlc", metavar="FOLDER", help="mlc: a checkout of mlc-ai/mlc-llm")
     parser.add_argument("--shardy", metavar="FOLDER", help="shardings: a checkout of Shardy")
+    parser.add_argument("--peers", metavar="FOLDER", help="jax_peers: their environments")
     args = parser.parse_args()
     if args.dynamic and args.name != "opinfo":
         parser.error("--dynamic goes with opinfo")
@@ -84,6 +86,8 @@ def main() -> None:
         parser.error("--mlc goes with mlc")
     if args.shardy and args.name != "shardings":
         parser.error("--shardy goes with shardings")
+    if args.peers and args.name != "jax_peers":
+        parser.error("--peers goes with jax_peers")
     if args.ours and args.name != "torch_models":
         parser.error("--ours goes with torch_models")
     if args.tvm and args.name != "kernels":
@@ -92,6 +96,7 @@ def main() -> None:
         "dynamic": args.dynamic,
         "only": args.only,
         "ours": args.ours,
+        "peers": args.peers,
         "shardy": args.shardy,
         "write": args.write,
         "again": args.again,
