@@ -90,6 +90,8 @@ class Convolution:
         """See :class:`~relax2xla.kernels.native.Call`."""
         if self.ending not in ENDINGS:
             return f"what follows is one of {ENDINGS}"
+        if min(self.strides) < 1:
+            return "windows are a positive distance apart"
         layouts = (self.image_layout, self.result_layout)
         return _problem(self.image, self.made, self.window, self.strides, self.padding, layouts)
 

@@ -250,7 +250,8 @@ def machine_code(
     check_mlir(module, allowed, xla.count(device))
     target = xla.jax_device(device)
     module = _annotated(module, device)
-    if _with_native_calls(module, device) is not None or _with_calls(module, device) is not None:
+    module = _with_native_calls(module, device) or module
+    if _with_calls(module, device) is not None:
         return None
     settings = _settings(target, module)
     slot = _slot(module, device, settings)
@@ -353,6 +354,8 @@ class Loaded:
         target = xla.jax_device(device)
         run_once = run_once and target.platform == "cpu"
         if isinstance(module, bytes):
+            if native_calls.TARGET.encode() in module:
+                native_calls.require()
             self.executable = _deserialize(device, module, dict(COMPILER_OPTIONS))
         else:
             module = _annotated(module, device)

@@ -144,6 +144,17 @@ def functions(family: Family) -> Mapping[str, str] | None:
     return bound if len(bound) == len(keys) else None
 
 
+def require() -> None:
+    """Have the functions ready for compiled code that calls some; TVMError where there are none.
+
+    Which ones it calls the code does not tell.
+    """
+    missing = [family.name for family in FAMILIES if functions(family) is None]
+    if missing:
+        names = " and ".join(missing)
+        raise TVMError(f"it may call functions of {names}, which do not compile here")
+
+
 def library(family: Family, flags: tuple[str, ...]) -> Mapping[str, NativeFunction]:
     """The functions, compiled with ``flags``, from the cache of programs where they are there.
 
