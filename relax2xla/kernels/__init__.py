@@ -1,1 +1,1 @@
-"""Calls into libraries that jaxlib carries, each with a form in rows (design decision D22)."""
+"""Calls of libraries in jaxlib, and of functions in C++, each with a form in rows (D22)."""

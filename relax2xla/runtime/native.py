@@ -104,6 +104,12 @@ class NativeModule:
         """The function of that symbol; None without one."""
         return self.functions.get(name)
 
+    def use_threads(self, address: int) -> None:
+        """Tell a library that includes <relax2xla/threads.h> what shares its work out."""
+        use = self._library.relax2xla_use_threads
+        use.argtypes, use.restype = [ctypes.c_void_p], None
+        use(address)
+
     def __repr__(self) -> str:
         return f"NativeModule({', '.join(self.functions)})"
 

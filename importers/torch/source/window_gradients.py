@@ -68,18 +68,40 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """By the input, the weight and the bias; None where ``output_mask`` does not ask for it."""
+    """By the input, the weight and the bias; None where ``output_mask`` does not ask for it.
+
+    NotImplemented, which leaves the operator to its converter, for a weight alone whose gradient is
+    one operation of XLA's.
+    """
     rank = x.ndim - 2
     window = [_each(v, rank) for v in (stride, padding, dilation)]
+    alone = not transposed and _is_one_operation(x, grad, weight, window[2], groups)
+    if alone and list(output_mask) == [False, True, False]:
+        return NotImplemented
     to_input = to_weight = to_bias = None
     if output_mask[0]:
         to_input = _input_gradient(grad, x, weight, window, transposed, groups)
-    if output_mask[1]:
+    if output_mask[1] and alone:
+        given = (grad, x, weight, None, *window, False, [0] * rank, groups)
+        _, to_weight, _ = ATEN.convolution_backward(*given, [False, True, False])
+    elif output_mask[1]:
         one, other = (grad, x) if transposed else (x, grad)
         to_weight = _weight_gradient(one, other, weight, window, groups)
     if output_mask[2]:
         to_bias = grad.sum([0, *range(2, grad.ndim)])
     return to_input, to_weight, to_bias
+
+
+def _is_one_operation(
+    x: Tensor, grad: Tensor, weight: Tensor, dilation: Sequence[int], groups: int
+) -> bool:
+    """Whether the gradient of the weight is what a pass looks for: of a depthwise one over planes,
+    of known sizes (``transform/cpu/depthwise.py``).
+    """
+    depthwise = groups == x.shape[1] == grad.shape[1] > 1 and all(d == 1 for d in dilation)
+    known = all(isinstance(s, int) for v in (x, grad) for s in v.shape)
+    planes = x.ndim == 4 and 1 < math.prod(weight.shape[2:]) <= MAX_TAPS
+    return planes and depthwise and known and x.dtype == torch.float32
 
 
 def _input_gradient(

@@ -1,62 +1,19 @@
 """What the function in C++ is called for: each call with its operands and its result.
 
-A call is written into programs as a composite: its name, its attributes, and its form in rows.
-Files may bring composites, so everything is checked here before memory is touched.
+``kernels/native.py`` says how a call stands in a program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final
 
 from relax2xla.kernels.integers.packing import Packing, Parts, named, packing
+from relax2xla.kernels.native import Call, Family, Tensor, four, pair
 
-#: How the names of composites begin that are calls.
-PREFIX: Final = "relax2xla.integers."
-#: What the names of functions hold that are their forms in rows.
-FORMS: Final = ".integers."
+_PREFIX: Final = "relax2xla.integers."
 BYTES: Final = ("uint8", "int8")
-# Elements of a tensor; sizes and distances are counted in 64 bits, and a call takes memory.
-_MOST_ELEMENTS: Final = (1 << 31) - 1
-
-
-class Tensor(NamedTuple):
-    """The kind of an operand or of a result."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
-class Call(Protocol):
-    """A call of the function."""
-
-    name: ClassVar[str]
-    symbol: ClassVar[str]
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """Of the composite: what :func:`read` makes the call of."""
-        ...
-
-    @property
-    def operands(self) -> list[Tensor]:
-        """What the call takes."""
-        ...
-
-    @property
-    def result(self) -> Tensor:
-        """What the call gives."""
-        ...
-
-    @property
-    def numbers(self) -> list[int]:
-        """What the function in C++ takes behind the operands."""
-        ...
-
-    def problem(self) -> str:
-        """What is wrong with the call by itself; "" for nothing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +43,7 @@ class Convolution:
     added: bool = False
     relu: bool = False
 
-    name: ClassVar[str] = f"{PREFIX}convolution"
+    name: ClassVar[str] = f"{_PREFIX}convolution"
     symbol: ClassVar[str] = "relax2xla_integers_convolve"
 
     @property
@@ -182,7 +139,7 @@ class ConvolutionSum(Convolution):
 
     rest: str = "uint8"
 
-    name: ClassVar[str] = f"{PREFIX}convolution_sum"
+    name: ClassVar[str] = f"{_PREFIX}convolution_sum"
     symbol: ClassVar[str] = "relax2xla_integers_convolve_and_add"
 
     @classmethod
@@ -219,7 +176,7 @@ class Product:
     turned: bool
     dtype: str
 
-    name: ClassVar[str] = f"{PREFIX}product"
+    name: ClassVar[str] = f"{_PREFIX}product"
     symbol: ClassVar[str] = "relax2xla_integers_multiply"
 
     @property
@@ -268,7 +225,7 @@ class Sum:
     dtype: str
     relu: bool = False
 
-    name: ClassVar[str] = f"{PREFIX}sum"
+    name: ClassVar[str] = f"{_PREFIX}sum"
     symbol: ClassVar[str] = "relax2xla_integers_add"
 
     @property
@@ -308,7 +265,7 @@ class MaxPool:
     padding: tuple[int, int, int, int]
     dilation: tuple[int, int]
 
-    name: ClassVar[str] = f"{PREFIX}max_pool"
+    name: ClassVar[str] = f"{_PREFIX}max_pool"
     symbol: ClassVar[str] = "relax2xla_integers_max_pool"
 
     @property
@@ -356,7 +313,7 @@ class Quantisation:
     x: Tensor
     dtype: str
 
-    name: ClassVar[str] = f"{PREFIX}quantisation"
+    name: ClassVar[str] = f"{_PREFIX}quantisation"
     symbol: ClassVar[str] = "relax2xla_integers_quantise"
 
     @property
@@ -385,57 +342,17 @@ class Quantisation:
         return "" if right else "it makes bytes of float32"
 
 
-def read(
-    name: str, attributes: Mapping[str, Any], operands: Sequence[Tensor], results: Sequence[Tensor]
-) -> Call | str:
-    """The call that a composite asks for, or what is wrong with it; for what files may bring."""
-    make = _READERS.get(name)
-    if make is None:
-        return f"there is no call {name}"
-    if not operands or len(results) != 1:
-        return "it takes operands, and gives one result"
-    try:
-        call = make(attributes, operands, results[0])
-        problem = call.problem()
-    except (ArithmeticError, IndexError, KeyError, TypeError, ValueError) as e:
-        return f"its attributes are not those of {name} ({e!r})"
-    if problem:
-        return problem
-    if call.operands != list(operands) or call.result != results[0]:
-        return "its operands and its result are not those that its attributes say"
-    if any(_elements(t) > _MOST_ELEMENTS for t in (*operands, *results)):
-        return f"its tensors have at most {_MOST_ELEMENTS} elements"
-    return call
-
-
-def _elements(t: Tensor) -> int:
-    made = 1
-    for d in t.shape:
-        made *= d
-    return made
-
-
-def _pair(given: Any) -> tuple[int, int]:
-    a, b = map(int, given)
-    return a, b
-
-
-def _four(given: Any) -> tuple[int, int, int, int]:
-    a, b, c, d = map(int, given)
-    return a, b, c, d
-
-
 def _convolution(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Convolution:
     packed = named(str(at["packed"]))
     if packed is None:
         raise ValueError(f"there is no packing {at['packed']}")
     return Convolution(
         given[0],
-        _pair(at["window"]),
+        pair(at["window"]),
         made.shape[-1],
-        _pair(at["strides"]),
-        _four(at["padding"]),
-        _pair(at["dilation"]),
+        pair(at["strides"]),
+        four(at["padding"]),
+        pair(at["dilation"]),
         int(at["groups"]),
         packed,
         made.dtype,
@@ -451,19 +368,25 @@ def _convolution_sum(at: Mapping[str, Any], given: Sequence[Tensor], made: Tenso
 
 
 def _pool(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
-    where = (_pair(at["strides"]), _four(at["padding"]), _pair(at["dilation"]))
-    return MaxPool(given[0], _pair(at["window"]), *where)
+    where = (pair(at["strides"]), four(at["padding"]), pair(at["dilation"]))
+    return MaxPool(given[0], pair(at["window"]), *where)
 
 
-_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Tensor], Tensor], Call]]] = {
-    Convolution.name: _convolution,
-    ConvolutionSum.name: _convolution_sum,
-    Product.name: lambda at, t, made: Product(t[0], t[1], bool(at["turned"]), made.dtype),
-    Sum.name: lambda at, t, made: Sum(t[0], t[1], made.dtype, bool(at["relu"])),
-    MaxPool.name: _pool,
-    Quantisation.name: lambda at, t, made: Quantisation(t[0], made.dtype),
-}
-#: The functions of the library, by name.
-SYMBOLS: Final = tuple(
-    c.symbol for c in (Convolution, ConvolutionSum, Product, Sum, MaxPool, Quantisation)
+FAMILY: Final = Family(
+    name="integers",
+    readers={
+        Convolution: _convolution,
+        ConvolutionSum: _convolution_sum,
+        Product: lambda at, t, made: Product(t[0], t[1], bool(at["turned"]), made.dtype),
+        Sum: lambda at, t, made: Sum(t[0], t[1], made.dtype, bool(at["relu"])),
+        MaxPool: _pool,
+        Quantisation: lambda at, t, made: Quantisation(t[0], made.dtype),
+    },
+    source="integers.cpp",
+    headers=("integers/product.h", "integers/image.h"),
+    # Sums are of integers, and each step of float32 is rounded by itself, as XLA's are.
+    options=("-ffp-contract=off",),
+    flags=lambda: packing().flags,
+    runs_here=lambda call: not isinstance(call, Convolution) or call.packed == packing(),
+    needed=True,
 )

@@ -6,12 +6,7 @@ instruction adds four products of uint8 by int8 (VNNI), and "words", int16 in pa
 
 from __future__ import annotations
 
-import functools
 import math
-import os
-import platform
-import shutil
-import sys
 from dataclasses import dataclass
 
 from relax2xla import processor
@@ -122,17 +117,3 @@ class Parts:
     def depth(self) -> int:
         """How many products a sum has."""
         return math.prod(self.window) * self.channels
-
-
-@functools.cache
-def may_call() -> bool:
-    """Whether this machine can have the function: it is compiled where it is needed.
-
-    What it does not do is to try: a compiler that fails leaves the forms in rows.
-    """
-    known = sys.platform.startswith(("linux", "darwin")) and platform.machine() in (
-        *("x86_64", "AMD64"),
-        *("aarch64", "arm64"),
-    )
-    command = os.environ.get("CXX", "").split()[:1] or ["c++", "g++", "clang++"]
-    return known and any(shutil.which(name) for name in command)

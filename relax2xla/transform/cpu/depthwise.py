@@ -11,26 +11,35 @@ instead of 0.19, and putting the channels into blocks and back 0.02 (one core wi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
-from relax2xla.ir import Call, Expr, Function, IRModule, Var
+from relax2xla import op as R
+from relax2xla.dpl.make import is_op, wildcard
+from relax2xla.dpl.rules import Match, Rule, rewrite
+from relax2xla.ir import Call, Expr, Function, IRModule, TensorStructInfo, Var
+from relax2xla.ir.op import call_attrs
+from relax2xla.kernels.depthwise import LAYOUTS, WeightGradient
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.apart import Apart, Bind, computed_again, each_apart
-from relax2xla.transform.cpu.windows import Windows, expand_convolutions, op, slice_of
+from relax2xla.transform.cpu.windows import MAX_TAPS, Windows, expand_convolutions, op, slice_of
 
 # The channels of a block; the elements of a window and of the image under it that are many; taps
 # that are worth the two copies.
 _BLOCK: Final = 32
 _MANY: Final = 9_000
 _TAPS: Final = 20
+# Terms in the sums of a gradient; more make programs that take long to compile.
+_TERMS: Final = 512
 
 
 @register(opt_level=2, stage="static", platform="cpu")
 class ExpandDepthwise(Pass):
     """Expand ``nn.conv2d`` with ``groups`` equal to the channels, in NHWC and HWIO, static shapes.
 
+    And the convolution that gives the gradient of its weight, with as many groups in the batch.
     Exact up to the order of the additions.
     """
 
@@ -46,10 +55,12 @@ def _expand(func: Function, apart: Apart) -> Function:
             return _in_blocks(w, apart)
         return w.apart(apart, _expanded) if again(w.var) else _expanded(w)
 
-    return expand_convolutions(func, _is_depthwise, expand)
+    func = rewrite(func, [Rule(_convolution, _gradient)], inside=False)[0]
+    return expand_convolutions(func, is_depthwise, expand)
 
 
-def _is_depthwise(w: Windows) -> bool:
+def is_depthwise(w: Windows) -> bool:
+    """Whether each channel is by itself, in a window of more than one tap."""
     height, width, per_group, channels = w.weight
     return w.attrs["groups"] == channels == w.image[3] and per_group == 1 < height * width
 
@@ -99,3 +110,118 @@ def _sum(w: Windows, term: Callable[[int, int], Expr], bind: Bind) -> Expr:
     for i, j in others:
         total = op("add", bind("sum", total), bind("product", term(i, j)))
     return total
+
+
+# -- the gradient of the weight --------------------------------------------------------------------
+_image, _given = wildcard(), wildcard()
+_convolution = is_op("relax.stablehlo.convolution")(_image, _given)
+
+
+def _gradient(m: Match) -> Expr | None:
+    call = gradient_of(m.call)
+    if call is None or call.window[0] * call.window[1] > MAX_TAPS:
+        return None
+    return in_its_order(m.call, gradient_rows(call, m[_image], m[_given]))
+
+
+def gradient_of(call: Call) -> WeightGradient | None:
+    """The gradient of a depthwise weight that a convolution is: image and gradient by channel.
+
+    As JAX writes it, and the gradient of a convolution in torch becomes: batch and channels of the
+    two have changed places, strides are the dilation of the window, and the batch has a group for
+    each channel. None for other convolutions.
+    """
+    infos = [v.struct_info_ for v in (*call.args, call)]
+    shapes = [i.dims for i in infos if isinstance(i, TensorStructInfo) and i.dtype == "float32"]
+    known = [tuple(d for d in dims or () if isinstance(d, int)) for dims in shapes]
+    attrs = call_attrs(call)
+    if [len(k) for k in known] != [4, 4, 4] or attrs["feature_group_count"] != 1:
+        return None
+    at = attrs["dimension_numbers"]
+    image = _order(at, "input_feature", "input", "input_batch")
+    gradient = _order(at, "kernel_input_feature", "kernel", "kernel_output_feature")
+    result = _order(at, "output_batch", "output", "output_feature")
+    x, g, made = (
+        tuple(shape[a] for a in order)
+        for shape, order in zip(known, (image, gradient, result), strict=True)
+    )
+    ones = {tuple(attrs[n] or (1, 1)) for n in ("window_strides", "lhs_dilation")}
+    reversed_ = any(attrs["window_reversal"] or ())
+    by_channel = attrs["batch_group_count"] == x[3] == g[3] == made[3] > 1 == made[0]
+    layouts = [_LAYOUTS.get(order) for order in (image, gradient)]
+    if not by_channel or ones != {(1, 1)} or reversed_ or None in layouts:
+        return None
+    (top, _), (left, _) = attrs["padding"] or ((0, 0), (0, 0))
+    if min(top, left) < 0:
+        return None
+    rows, columns = attrs["rhs_dilation"] or (1, 1)
+    _, height, width, _ = made
+    where = ((height, width), (rows, columns), top, left)
+    return WeightGradient(_shape(x), _shape(g), *where, *(v for v in layouts if v))
+
+
+# How the axes of an image in NHWC lie in it, to the name of that.
+_LAYOUTS: Final = {tuple(v.index(axis) for axis in "NHWC"): v for v in LAYOUTS}
+
+
+def _order(numbers: Any, batch: str, space: str, channels: str) -> tuple[int, ...]:
+    """Where N, H, W and C are."""
+    height, width = numbers[f"{space}_spatial_dimensions"]
+    return numbers[f"{batch}_dimension"], height, width, numbers[f"{channels}_dimension"]
+
+
+def _shape(sizes: tuple[int, ...]) -> tuple[int, int, int, int]:
+    n, height, width, channels = sizes
+    return n, height, width, channels
+
+
+def in_its_order(call: Call, made: Expr) -> Expr:
+    """``made``, [height, width, 1, C], as the convolution ``call`` gives it."""
+    n, height, width, channels = _order(
+        call_attrs(call)["dimension_numbers"], "output_batch", "output", "output_feature"
+    )
+    axes = [0] * 4
+    axes[height], axes[width], axes[n], axes[channels] = 0, 1, 2, 3
+    return made if axes == [0, 1, 2, 3] else R.permute_dims(made, axes)
+
+
+def gradient_rows(call: WeightGradient, image: Expr, gradient: Expr) -> Expr:
+    """For each tap the sum of the products of the gradient with the pixels under the tap.
+
+    The products of images, and of bands of their rows, are added up before the sum: it then reads
+    what stays in the fastest cache.
+    """
+    x, g = (
+        v if layout == "NHWC" else R.permute_dims(v, [0, 2, 3, 1])
+        for v, layout in ((image, call.image_layout), (gradient, call.gradient_layout))
+    )
+    (height, width), (rows, columns) = call.window, call.strides
+    n, high, wide, channels = call.gradient
+    reach = ((high - 1) * rows + height, (wide - 1) * columns + width)
+    bottom, right = (
+        max(0, r - low - size)
+        for r, low, size in zip(reach, (call.top, call.left), call.image[1:3], strict=True)
+    )
+    x = R.nn.pad(x, [0, 0, call.top, bottom, call.left, right, 0, 0])
+    images = _parts(n, _TERMS // (height * width))
+    bands = _parts(high, _TERMS // (height * width * images))
+    many, lines = n // images, high // bands
+
+    def products(i: int, j: int) -> Expr:
+        made: list[Expr] = []
+        for b, y in product(range(images), range(bands)):
+            first, row = b * many, y * lines
+            begin = [first, i + row * rows, j]
+            end = [first + many, begin[1] + (lines - 1) * rows + 1, j + (wide - 1) * columns + 1]
+            under = R.strided_slice(x, [0, 1, 2], begin, end, [1, rows, columns])
+            given = R.strided_slice(g, [0, 1], [first, row], [first + many, row + lines], [1, 1])
+            made.append(R.multiply(under, given))
+        return R.sum(functools.reduce(R.add, made), [0, 1, 2])
+
+    sums = [products(i, j) for i, j in product(range(height), range(width))]
+    return R.reshape(R.stack(sums, 0), (height, width, 1, channels))
+
+
+def _parts(size: int, most: int) -> int:
+    """Into how many equal parts an axis goes, ``most`` at the most."""
+    return max((n for n in range(1, min(size, most) + 1) if size % n == 0), default=1)

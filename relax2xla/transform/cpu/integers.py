@@ -39,7 +39,8 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.rewrite import bindings_deep, children
 from relax2xla.kernels.integers import calls
-from relax2xla.kernels.integers.packing import Packing, may_call, packing
+from relax2xla.kernels.integers.packing import Packing, packing
+from relax2xla.kernels.native import Tensor, may_call
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.integer_rows import form, integers_of, packed, scalar, vector
 from relax2xla.transform.cpu.integer_values import (
@@ -74,7 +75,7 @@ class ComputeInIntegers(Pass):
             return mod
         new = dict(mod.functions)
         for gvar, func in mod.relax_functions().items():
-            if calls.FORMS in gvar.name_hint:
+            if calls.FAMILY.forms in gvar.name_hint:
                 continue  # what a composite is in rows
             made = _Composites(gvar.name_hint, set(g.name_hint for g in new))
             new[gvar] = made.function(func)
@@ -134,7 +135,7 @@ class _Composites:
         """A variable for the result of a composite."""
         symbol = self.known.get(call)
         if symbol is None:
-            symbol = f"{self.name}{calls.FORMS}{len(self.forms)}"
+            symbol = f"{self.name}{calls.FAMILY.forms}{len(self.forms)}"
             self.known[call] = symbol
             self.forms[GlobalVar(symbol)] = form(call)
         value = Op.get("relax.stablehlo.composite")(
@@ -314,7 +315,7 @@ class _Both(Plan):
             scalar_vector(1.0) if p.factor is None else vector(p.factor),
             _points(p.left.zero, p.right.zero, self.zero),
         ]
-        kinds = [calls.Tensor(dims_of(v) or (), dtype_of(v)) for v in operands[:2]]
+        kinds = [Tensor(dims_of(v) or (), dtype_of(v)) for v in operands[:2]]
         call = calls.Product(kinds[0], kinds[1], turned is not None, self.dtype)
         return R.reshape(made.call(call, operands, emitter, var.span), p.shape)
 
@@ -340,7 +341,7 @@ class _Sum(Plan):
             R.concat([vector(s) for s in scales if s is not None], 0),
             _points(numbers[0].zero, numbers[1].zero, self.d.zero),
         ]
-        kinds = [calls.Tensor(dims_of(v) or (), dtype_of(v)) for v in given]
+        kinds = [Tensor(dims_of(v) or (), dtype_of(v)) for v in given]
         call = calls.Sum(kinds[0], kinds[1], self.d.dtype, self.of.relu)
         result = made.call(call, operands, emitter, var.span)
         if not last:
@@ -361,7 +362,7 @@ class _Pool(Plan):
             return None
         first = str(attrs["layout"]) == "NCHW"
         shape = tuple(dims[a] for a in _LAST) if first else dims
-        call = _window_of(calls.Tensor(shape, dtype_of(d.bytes)), attrs)
+        call = _window_of(Tensor(shape, dtype_of(d.bytes)), attrs)
         return None if call is None else _Pool(d, call)
 
     def reads(self) -> Iterator[Expr | None]:
@@ -386,7 +387,7 @@ class _Quantisation(Plan):
         yield from (self.of.x, self.of.scale, self.d.zero)
 
     def emitted(self, made: _Composites, emitter: Emitter, var: Var) -> Expr:
-        kind = calls.Tensor(dims_of(self.of.x) or (), "float32")
+        kind = Tensor(dims_of(self.of.x) or (), "float32")
         x, scale = self.of.x, vector(self.of.scale)
         if self.of.inverse:
             x, scale = self.of.divided(x), scalar_vector(1.0)
@@ -452,7 +453,7 @@ def _weight(p: Product) -> Expr:
     return R.reshape(w, (1, 1, depth, results))
 
 
-def _window_of(image: calls.Tensor, attrs: Mapping[str, Any]) -> calls.MaxPool | None:
+def _window_of(image: Tensor, attrs: Mapping[str, Any]) -> calls.MaxPool | None:
     top, left, bottom, right = (int(p) for p in attrs["padding"])
     size, strides, dilation = (_pair(attrs[n]) for n in ("pool_size", "strides", "dilation"))
     call = calls.MaxPool(image, size, strides, (top, left, bottom, right), dilation)
@@ -482,14 +483,14 @@ def _described(p: Product, by: Packing, dtype: str) -> calls.Convolution | None:
         rows = 1
         for d in dims[:-1]:
             rows *= d
-        image = calls.Tensor((1, 1, rows, depth), kind)
+        image = Tensor((1, 1, rows, depth), kind)
         return _with_rest(p, calls.Convolution(image, (1, 1), results, *one, *ends))
     attrs = p.attrs
     data, made = str(attrs["data_layout"]), str(attrs["out_layout"] or attrs["data_layout"])
     layout = str(attrs["kernel_layout"])
     if data not in ("NCHW", "NHWC") or made != data or sorted(layout) != sorted("OIHW"):
         return None
-    image = calls.Tensor(tuple(dims[data.index(a)] for a in "NHWC"), kind)
+    image = Tensor(tuple(dims[data.index(a)] for a in "NHWC"), kind)
     sizes = [weight[layout.index(a)] for a in "HWO"]
     top, left, bottom, right = (int(v) for v in attrs["padding"])
     where = (_pair(attrs["strides"]), (top, left, bottom, right), _pair(attrs["dilation"]))

@@ -31,7 +31,7 @@ from relax2xla.stablehlo.shardings import with_constraints, without_shardings
 from relax2xla.stablehlo.untrusted import limits
 from relax2xla.stablehlo.untrusted.gate_mlir import check_mlir
 from relax2xla.stablehlo.untrusted.targets import CALLBACKS, CALLS_BACK
-from relax2xla.vm.pjrt import cache, dot_library, integers, mesh, onednn, xla
+from relax2xla.vm.pjrt import cache, dot_library, mesh, native_calls, onednn, xla
 from relax2xla.vm.pjrt.complete_code import is_complete
 
 log = logging.getLogger("relax2xla.vm")
@@ -250,7 +250,8 @@ def machine_code(
     check_mlir(module, allowed, xla.count(device))
     target = xla.jax_device(device)
     module = _annotated(module, device)
-    if _with_integers(module, device) is not None or _with_calls(module, device) is not None:
+    module = _with_native_calls(module, device) or module
+    if _with_calls(module, device) is not None:
         return None
     settings = _settings(target, module)
     slot = _slot(module, device, settings)
@@ -273,11 +274,11 @@ def _with_calls(module: ir.Module, device: Device | None) -> ir.Module | None:
     return onednn.with_calls(module)
 
 
-def _with_integers(module: ir.Module, device: Device | None) -> ir.Module | None:
-    """``module`` with calls of this process's functions of integers; None where it has none."""
+def _with_native_calls(module: ir.Module, device: Device | None) -> ir.Module | None:
+    """``module`` with calls of this process's functions in C++; None where it has none."""
     if isinstance(device, Mesh) or xla.jax_device(device).platform != "cpu":
         return None
-    return integers.with_calls(module)
+    return native_calls.with_calls(module)
 
 
 def _settings(target: Any, module: ir.Module) -> dict[str, Any]:
@@ -353,6 +354,8 @@ class Loaded:
         target = xla.jax_device(device)
         run_once = run_once and target.platform == "cpu"
         if isinstance(module, bytes):
+            if native_calls.TARGET.encode() in module:
+                native_calls.require()
             self.executable = _deserialize(device, module, dict(COMPILER_OPTIONS))
         else:
             module = _annotated(module, device)
@@ -360,7 +363,7 @@ class Loaded:
                 {**COMPILER_OPTIONS, **RUN_ONCE_OPTIONS} if run_once else _settings(target, module)
             )
             if not run_once:
-                module = _with_integers(module, device) or module
+                module = _with_native_calls(module, device) or module
             calls = None if run_once else _with_calls(module, device)
             if calls is not None:
                 # Not for the disk cache: XLA has no way to write such code.

@@ -17,7 +17,7 @@ import jax
 
 from relax2xla.errors import TVMError
 from relax2xla.runtime.compiler import INCLUDE, find_compiler, run_compiler
-from relax2xla.runtime.native import NativeFunction
+from relax2xla.runtime.native import NativeFunction, NativeModule
 from relax2xla.stablehlo.untrusted.targets import AllowedTarget
 
 log = logging.getLogger("relax2xla.vm")
@@ -42,6 +42,15 @@ def bind(function: NativeFunction) -> str | None:
         return None
     handler.relax2xla_bind(function.key.encode(), function.address, int(function.typed))
     return function.key
+
+
+def share_threads(module: NativeModule) -> None:
+    """Let functions of ``module`` use the threads of the programs that call them."""
+    handler = _handler()
+    if handler is not None:
+        address = ctypes.cast(handler.relax2xla_in_parts, ctypes.c_void_p).value
+        assert address is not None
+        module.use_threads(address)
 
 
 @functools.cache

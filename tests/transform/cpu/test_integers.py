@@ -14,7 +14,7 @@ import relax2xla as rx
 from relax2xla.frontend.onnx import from_onnx
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.kernels.integers import packing
+from relax2xla.kernels import native
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.transform.cpu import integers
 from relax2xla.transform.cpu.integers import ComputeInIntegers
@@ -286,9 +286,9 @@ def test_without_a_compiler_rows_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(integers, "may_call", lambda: False)
     assert ComputeInIntegers()(mod) is mod
     monkeypatch.setenv("CXX", "no-such-compiler")
-    packing.may_call.cache_clear()
-    assert not packing.may_call()
-    packing.may_call.cache_clear()
+    native.may_call.cache_clear()
+    assert not native.may_call()
+    native.may_call.cache_clear()
 
 
 def test_other_programs_stay_as_they_are() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,23 +12,26 @@ import pytest
 
 import relax2xla as rx
 from relax2xla.errors import TVMError
-from relax2xla.ir import Expr, Var
-from relax2xla.kernels.integers import calls
+from relax2xla.ir import Expr
 from relax2xla.kernels.integers.calls import (
+    FAMILY,
     Convolution,
     ConvolutionSum,
     MaxPool,
     Product,
     Quantisation,
     Sum,
-    Tensor,
 )
 from relax2xla.kernels.integers.packing import Packing, packing
+from relax2xla.kernels.native import Call, Tensor
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
 from relax2xla.testing import evaluate
 from relax2xla.transform.cpu.integer_rows import form, integers_of, packed, unpacked
-from relax2xla.vm.pjrt import integers
+from relax2xla.vm.pjrt import native_calls
+
+from . import native_programs
+from .native_programs import replaced, run
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
@@ -40,10 +43,10 @@ Array = np.ndarray[Any, Any]
 
 @functools.cache
 def library(by: Packing) -> Mapping[str, NativeFunction]:
-    return integers.library(by)
+    return native_calls.library(FAMILY, by.flags)
 
 
-def called(call: calls.Call, operands: list[Array], by: Packing) -> Array:
+def called(call: Call, operands: list[Array], by: Packing) -> Array:
     """What the function in C++ gives."""
     made = np.zeros(call.result.shape, call.result.dtype)
     library(by)[call.symbol](*operands, *call.numbers, made)
@@ -286,44 +289,8 @@ def test_max_pool(kind: str) -> None:
 
 
 # -- composites ------------------------------------------------------------------------------------
-def program(call: calls.Call) -> rx.IRModule:
-    """A module whose function is one composite."""
-    params = [
-        Var(f"x{i}", rx.TensorStructInfo(t.shape, t.dtype)) for i, t in enumerate(call.operands)
-    ]
-    builder = rx.BlockBuilder()
-    info = rx.TensorStructInfo(call.result.shape, call.result.dtype)
-    with builder.function("main", params):
-        with builder.dataflow():
-            made = builder.emit_output(
-                rx.Op.get("relax.stablehlo.composite")(
-                    *params,
-                    name=call.name,
-                    composite_attributes=call.attributes,
-                    decomposition="main.integers.0",
-                    sinfo_args=[info],
-                )
-            )
-        builder.emit_func_output(made)
-    mod = builder.get()
-    return mod.replace({**mod.functions, rx.GlobalVar("main.integers.0"): form(call)})
-
-
-def replaced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The symbols of calls that are made from now on."""
-    made: list[str] = []
-    replace_: Callable[..., None] = integers._replace
-
-    def note(op: Any, call: calls.Call, key: str) -> None:
-        made.append(call.symbol)
-        replace_(op, call, key)
-
-    monkeypatch.setattr(integers, "_replace", note)
-    return made
-
-
-def run(mod: rx.IRModule, operands: list[Array]) -> Array:
-    return np.asarray(rx.VirtualMachine(rx.build(mod, "cpu"))["main"](*operands))
+def program(call: Call) -> rx.IRModule:
+    return native_programs.program(call, FAMILY, form(call))
 
 
 def test_composites_become_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +298,7 @@ def test_composites_become_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     operands = convolution_operands(call, "int8", False)
     made = replaced(monkeypatch)
     np.testing.assert_array_equal(run(program(call), operands), evaluate(form(call), operands))
-    assert made == [Convolution.symbol]
+    assert [m.symbol for m in made] == [Convolution.symbol]
 
 
 def test_another_processors_packing_stays_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,11 +310,11 @@ def test_another_processors_packing_stays_in_rows(monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(by: Packing) -> Any:
+    def fails(*args: Any) -> Any:
         raise TVMError("no library")
 
-    monkeypatch.setattr(integers, "library", fails)
-    integers.functions.cache_clear()
+    monkeypatch.setattr(native_calls, "library", fails)
+    native_calls.functions.cache_clear()
     try:
         call = convolution(1, packing(), "uint8", "uint8")
         operands = convolution_operands(call, "int8", False)
@@ -355,7 +322,7 @@ def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(run(program(call), operands), evaluate(form(call), operands))
         assert not made
     finally:
-        integers.functions.cache_clear()
+        native_calls.functions.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -372,7 +339,7 @@ def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_files_bring_is_checked(change: dict[str, Any], why: str) -> None:
     call = convolution(2, packing(), "uint8", "uint8")
     wrong = replace(call, **change)
-    found = calls.read(
+    found = FAMILY.read(
         wrong.name, wrong.attributes, call.operands, [Tensor(call.result.shape, wrong.dtype)]
     )
     assert isinstance(found, str)
@@ -386,6 +353,6 @@ def test_operands_of_other_shapes_are_refused() -> None:
         given[place] = Tensor(
             (*given[place].shape[:-1], 1 + given[place].shape[-1]), given[place].dtype
         )
-        assert isinstance(calls.read(call.name, call.attributes, given, [call.result]), str), place
-    assert calls.read(call.name, call.attributes, call.operands, [call.result]) == call
-    assert isinstance(calls.read(call.name, {}, call.operands, [call.result]), str)
+        assert isinstance(FAMILY.read(call.name, call.attributes, given, [call.result]), str), place
+    assert FAMILY.read(call.name, call.attributes, call.operands, [call.result]) == call
+    assert isinstance(FAMILY.read(call.name, {}, call.operands, [call.result]), str)

@@ -9,6 +9,7 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla import tir
+from relax2xla.importers.shared.tensors import row
 from relax2xla.importers.shared.windows import CONV, CONV_TRANSPOSE, biased, halves
 from relax2xla.importers.torch.aten.network.pool import batched, unbatched
 from relax2xla.importers.torch.engine.context import (
@@ -170,6 +171,58 @@ def convolution(
             ctx, input, weight, bias, stride, padding, output_padding, groups, dilation
         )
     return conv[n](ctx, input, weight, bias, stride, padding, dilation, groups)
+
+
+@aten("convolution_backward")
+def convolution_backward(
+    ctx: Context,
+    grad_output: Expr,
+    input: Expr,
+    weight: Expr,
+    bias_sizes: Any,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Expr | None, Expr | None, Expr | None]:
+    """By a depthwise weight over planes; all else is in other operators when it comes here.
+
+    Batch and channels change places, and so do strides and dilation.
+    """
+    sizes = [[static(d, "a size") for d in dims_of(v)[2:]] for v in (input, grad_output, weight)]
+    steps, low, apart = (_per_axis(v, 2) for v in (stride, padding, dilation))
+    pads = [
+        (p, (taps - 1) * d + (many - 1) * s + 1 - size - p)
+        for size, many, taps, s, p, d in zip(*sizes, steps, low, apart, strict=True)
+    ]
+    numbers = {
+        "input_batch_dimension": 1,
+        "input_feature_dimension": 0,
+        "input_spatial_dimensions": (2, 3),
+        "kernel_input_feature_dimension": 0,
+        "kernel_output_feature_dimension": 1,
+        "kernel_spatial_dimensions": (2, 3),
+        "output_batch_dimension": 1,
+        "output_feature_dimension": 0,
+        "output_spatial_dimensions": (2, 3),
+    }
+    made = row(
+        "convolution",
+        input,
+        grad_output,
+        window_strides=tuple(apart),
+        padding=tuple(pads),
+        lhs_dilation=(1, 1),
+        rhs_dilation=tuple(steps),
+        window_reversal=(False, False),
+        dimension_numbers=numbers,
+        feature_group_count=1,
+        batch_group_count=groups,
+    )
+    return None, made, None
 
 
 @aten("conv_tbc")

@@ -1,9 +1,10 @@
-"""Composites of integers that a function in C++ takes over: custom calls, made before compiling.
+"""Composites that functions in C++ take over: custom calls, made before compiling.
 
-Programs hold composites with their forms in rows (:mod:`relax2xla.transform.cpu.integers`), and so
-do files. Here, behind the gate that refuses such custom calls of any program, one becomes the
-other, where the operands are what the call needs. The library is compiled at its first use and kept
-beside compiled programs; where it cannot be, XLA compiles the forms in rows.
+Programs hold composites with their forms in rows (:mod:`relax2xla.transform.cpu.integers`,
+:mod:`relax2xla.transform.cpu.call_depthwise`), and so do files. Here, behind the gate that refuses
+such custom calls of any program, one becomes the other, where the operands are what the call needs.
+A library is compiled at its first use and kept beside compiled programs; where it cannot be, XLA
+compiles the forms in rows.
 """
 
 from __future__ import annotations
@@ -18,57 +19,61 @@ from typing import Any, Final
 
 from relax2xla import processor
 from relax2xla.errors import TVMError
-from relax2xla.kernels.integers import calls
-from relax2xla.kernels.integers.packing import Packing, may_call, packing
+from relax2xla.kernels import depthwise
+from relax2xla.kernels.integers import calls as integers
+from relax2xla.kernels.native import Call, Family, Tensor, may_call
 from relax2xla.runtime.compiler import INCLUDE, find_compiler, run_compiler
 from relax2xla.runtime.native import NativeFunction, NativeModule
 from relax2xla.stablehlo.codecs import dtype_of, read_any
 from relax2xla.stablehlo.mlir import ir, operations
 from relax2xla.stablehlo.untrusted.targets import TYPED
 from relax2xla.vm.pjrt import cache
-from relax2xla.vm.pjrt.external_calls import TARGET, bind
+from relax2xla.vm.pjrt.external_calls import TARGET, bind, share_threads
 from relax2xla.vm.pjrt.onednn import COMPOSITE, copied
 
 log = logging.getLogger("relax2xla.vm")
 
 _CUSTOM_CALL: Final = "stablehlo.custom_call"
-_SOURCES: Final = ("integers.cpp", "integers/product.h", "integers/image.h")
-# Sums are of integers, and each step of float32 is rounded by itself, as XLA's are.
-_OPTIONS: Final = ("-shared", "-fPIC", "-O3", "-march=native", "-std=c++17", "-ffp-contract=off")
+FAMILIES: Final = (integers.FAMILY, depthwise.FAMILY)
+_OPTIONS: Final = ("-shared", "-fPIC", "-O3", "-march=native", "-std=c++17")
+# What a library has that shares its work out.
+_THREADS: Final = b"relax2xla/threads.h"
 
 
 def with_calls(module: ir.Module) -> ir.Module | None:
-    """``module`` with custom calls in the place of composites of integers; None: it has none.
+    """``module`` with custom calls in the place of composites; None: it has none.
 
     The module that is given stays as it is.
     """
     if not may_call() or not _has_composites(module):
         return None
     with module.context, ir.Location.unknown():
-        if not any(map(_wanted, operations(module))):
-            return None
-        keys = functions()
-        if keys is None:
+        wanted = {found[0].name for op in operations(module) if (found := _wanted(op))}
+        keys = {f.name: functions(f) for f in FAMILIES if f.name in wanted}
+        if not any(keys.values()):
             return None
         made = copied(module)
         for op in operations(made):
-            call = _wanted(op)
-            if call is not None:
-                _replace(op, call, keys[call.symbol])
+            found = _wanted(op)
+            known = keys[found[0].name] if found else None
+            if found and known:
+                _replace(op, found[1], known[found[1].symbol])
     return made
 
 
 def _has_composites(module: ir.Module) -> bool:
     named = (op.attributes for op in module.body.operations if "sym_name" in op.attributes)
-    return any(calls.FORMS in ir.StringAttr(attrs["sym_name"]).value for attrs in named)
+    names = [ir.StringAttr(attrs["sym_name"]).value for attrs in named]
+    return any(f.forms in name for f in FAMILIES for name in names)
 
 
-def _wanted(op: ir.Operation) -> calls.Call | None:
+def _wanted(op: ir.Operation) -> tuple[Family, Call] | None:
     """The call that a composite asks for; None where it is none that can be made here."""
     if op.name != COMPOSITE:
         return None
     name = ir.StringAttr(op.attributes["name"]).value
-    if not name.startswith(calls.PREFIX):
+    family = next((f for f in FAMILIES if name.startswith(f.prefix)), None)
+    if family is None:
         return None
     attributes = op.attributes
     given = (
@@ -78,24 +83,23 @@ def _wanted(op: ir.Operation) -> calls.Call | None:
         [_tensor(v.type) for v in op.operands],
         [_tensor(v.type) for v in op.results],
     )
-    known = [t for t in operands if t]
-    if len(known) != len(operands) or len(results) != 1 or results[0] is None:
+    known, made = [t for t in operands if t], [t for t in results if t]
+    if len(known) != len(operands) or len(made) != len(results):
         return None
-    call = calls.read(name, given, known, [results[0]])
+    call = family.read(name, given, known, made)
     if isinstance(call, str):
         log.info("a composite %s stays in rows: %s", name, call)
         return None
-    elsewhere = isinstance(call, calls.Convolution) and call.packed != packing()
-    return None if elsewhere else call
+    return (family, call) if family.runs_here(call) else None
 
 
-def _tensor(kind: Any) -> calls.Tensor | None:
+def _tensor(kind: Any) -> Tensor | None:
     if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
         return None
-    return calls.Tensor(tuple(kind.shape), dtype_of(kind.element_type))
+    return Tensor(tuple(kind.shape), dtype_of(kind.element_type))
 
 
-def _replace(op: ir.Operation, call: calls.Call, key: str) -> None:
+def _replace(op: ir.Operation, call: Call, key: str) -> None:
     items = ["t"] * len(call.operands) + [f"i{n}" for n in call.numbers]
     config = {"arguments": " ".join(items), "function": key}
     attributes: dict[str, ir.Attribute] = {
@@ -113,7 +117,7 @@ def _replace(op: ir.Operation, call: calls.Call, key: str) -> None:
     op.erase()
 
 
-def _layouts(tensors: list[calls.Tensor]) -> ir.Attribute:
+def _layouts(tensors: list[Tensor]) -> ir.Attribute:
     """Rows first, for all."""
     index = ir.IndexType.get()
     made: list[ir.Attribute] = []
@@ -127,41 +131,58 @@ def _layouts(tensors: list[calls.Tensor]) -> ir.Attribute:
 
 # -- the library -----------------------------------------------------------------------------------
 @functools.cache
-def functions() -> Mapping[str, str] | None:
+def functions(family: Family) -> Mapping[str, str] | None:
     """By symbol the keys by which programs call the functions; None, and a notice, without them."""
     try:
-        found = library(packing())
+        found = library(family, family.flags())
     except (TVMError, OSError) as e:
-        log.warning("products of integers run in rows: %s", e)
+        level = logging.WARNING if family.needed else logging.INFO
+        log.log(level, "calls of %s run in rows: %s", family.name, e)
         return None
     keys = {name: bind(function) for name, function in found.items()}
     bound = {name: key for name, key in keys.items() if key is not None}
     return bound if len(bound) == len(keys) else None
 
 
-def library(packed: Packing) -> Mapping[str, NativeFunction]:
-    """The functions, compiled for a packing, from the cache of programs where they are there.
+def require() -> None:
+    """Have the functions ready for compiled code that calls some; TVMError where there are none.
+
+    Which ones it calls the code does not tell.
+    """
+    missing = [family.name for family in FAMILIES if functions(family) is None]
+    if missing:
+        names = " and ".join(missing)
+        raise TVMError(f"it may call functions of {names}, which do not compile here")
+
+
+def library(family: Family, flags: tuple[str, ...]) -> Mapping[str, NativeFunction]:
+    """The functions, compiled with ``flags``, from the cache of programs where they are there.
 
     Raises CompilerError where there is no compiler, or it fails.
     """
     home = INCLUDE / "relax2xla"
     compiler = find_compiler()
-    content = b"\n".join((home / name).read_bytes() for name in _SOURCES)
-    circumstances = [processor.machine(), *compiler, _version(compiler), *_OPTIONS, *packed.flags]
+    options = [*_OPTIONS, *family.options, *flags]
+    content = b"\n".join((home / n).read_bytes() for n in (family.source, *family.headers))
+    circumstances = [processor.machine(), *compiler, _version(compiler), *options]
     store = cache.current()
-    key = cache.key_of("integers", content, "\n".join(circumstances))
+    key = cache.key_of(family.name, content, "\n".join(circumstances))
     kept = None if store is None else store.get(key)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        made = Path(folder) / "integers.so"
+        made = Path(folder) / f"{family.name}.so"
         if kept is None:
-            given = [*packed.flags, "-I", str(INCLUDE), str(home / _SOURCES[0]), "-o", str(made)]
-            run_compiler([*compiler, *_OPTIONS, *given], "the products of integers do not compile")
+            given = ["-I", str(INCLUDE), str(home / family.source), "-o", str(made)]
+            run_compiler(
+                [*compiler, *options, *given], f"the calls of {family.name} do not compile"
+            )
             if store is not None:
                 store.put(key, made.read_bytes())
         else:
             made.write_bytes(kept)
-        named = content + " ".join(packed.flags).encode()
-        return NativeModule(made, calls.SYMBOLS, named).functions
+        module = NativeModule(made, family.symbols, content + " ".join(flags).encode())
+        if _THREADS in content:
+            share_threads(module)
+        return module.functions
 
 
 def _version(compiler: list[str]) -> str:

@@ -1,0 +1,216 @@
+"""Convolutions of planes with as many groups as channels, by functions in C++.
+
+``kernels/native.py`` says how a call stands in a program, and
+``runtime/include/relax2xla/depthwise.cpp`` how it is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from relax2xla.kernels.native import Call, Family, Tensor, four, pair
+
+_PREFIX: Final = "relax2xla.depthwise."
+#: What may follow a sum in one call, in the order of ``Ending`` in depthwise.cpp.
+ENDINGS: Final = ("", "relu", "relu6", "hardswish")
+#: The orders in which an image may lie.
+LAYOUTS: Final = ("NHWC", "NCHW")
+# Taps in a row of the window, which registers hold, and in all; distances between windows in a row.
+_WIDEST: Final = 7
+_TALLEST: Final = 64
+_STEPS: Final = (1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution of float32, with a bias and what follows it.
+
+    operands: the image; the weight [height, width, 1, C]; the bias (C,)
+
+    image, result: their shapes as NHWC. ``padding``: top, left, bottom, right.
+    """
+
+    image: tuple[int, int, int, int]
+    window: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    image_layout: str = "NHWC"
+    result_layout: str = "NHWC"
+    ending: str = ""
+
+    name: ClassVar[str] = f"{_PREFIX}convolution"
+    symbol: ClassVar[str] = "relax2xla_depthwise_convolve"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return {
+            "ending": self.ending,
+            "image_layout": self.image_layout,
+            "padding": self.padding,
+            "result_layout": self.result_layout,
+            "strides": self.strides,
+        }
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return [
+            _laid(self.image, self.image_layout),
+            _weight(self.window, self.image[3]),
+            Tensor(self.image[3:], "float32"),
+        ]
+
+    @property
+    def made(self) -> tuple[int, int, int, int]:
+        """The shape of the result as NHWC."""
+        n, height, width, channels = self.image
+        top, left, bottom, right = self.padding
+        sizes = (height + top + bottom, width + left + right)
+        rows, columns = (
+            (size - taps) // step + 1
+            for size, taps, step in zip(sizes, self.window, self.strides, strict=True)
+        )
+        return n, rows, columns, channels
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return _laid(self.made, self.result_layout)
+
+    @property
+    def numbers(self) -> list[int]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        firsts = (int(v == "NCHW") for v in (self.image_layout, self.result_layout))
+        return [*self.strides, *self.padding[:2], *firsts, ENDINGS.index(self.ending)]
+
+    def problem(self) -> str:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        if self.ending not in ENDINGS:
+            return f"what follows is one of {ENDINGS}"
+        if min(self.strides) < 1:
+            return "windows are a positive distance apart"
+        layouts = (self.image_layout, self.result_layout)
+        return _problem(self.image, self.made, self.window, self.strides, self.padding, layouts)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightGradient:
+    """The gradient of the weight of a convolution whose result has the gradient that is given.
+
+    operands: the image; the gradient of the result. result: [height, width, 1, C]
+
+    image, gradient: their shapes as NHWC. ``top``, ``left``: the padding before the image; behind
+    it there is what windows that are ``strides`` apart reach.
+    """
+
+    image: tuple[int, int, int, int]
+    gradient: tuple[int, int, int, int]
+    window: tuple[int, int]
+    strides: tuple[int, int]
+    top: int
+    left: int
+    image_layout: str = "NHWC"
+    gradient_layout: str = "NHWC"
+
+    name: ClassVar[str] = f"{_PREFIX}weight_gradient"
+    symbol: ClassVar[str] = "relax2xla_depthwise_weight_gradient"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return {
+            "gradient_layout": self.gradient_layout,
+            "image_layout": self.image_layout,
+            "padding": (self.top, self.left),
+            "strides": self.strides,
+        }
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return [
+            _laid(self.image, self.image_layout),
+            _laid(self.gradient, self.gradient_layout),
+        ]
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return _weight(self.window, self.image[3])
+
+    @property
+    def numbers(self) -> list[int]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        firsts = (int(v == "NCHW") for v in (self.image_layout, self.gradient_layout))
+        return [*self.strides, self.top, self.left, *firsts]
+
+    def problem(self) -> str:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        if (self.image[0], self.image[3]) != (self.gradient[0], self.gradient[3]):
+            return "image and gradient have one batch and the same channels"
+        layouts = (self.image_layout, self.gradient_layout)
+        padding = (self.top, self.left, 0, 0)
+        return _problem(self.image, self.gradient, self.window, self.strides, padding, layouts)
+
+
+def _problem(
+    image: Sequence[int],
+    made: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    layouts: Sequence[str],
+) -> str:
+    """What is wrong with windows over an image that make planes; "" for nothing."""
+    if any(v not in LAYOUTS for v in layouts):
+        return f"images lie as one of {LAYOUTS}"
+    if min(*image, *made, *window, strides[0]) < 1 or min(padding) < 0:
+        return "sizes are positive, and padding takes nothing away"
+    if window[1] > _WIDEST or window[0] > _TALLEST or strides[1] not in _STEPS:
+        return f"a window has up to {_WIDEST} taps in a row, and is one or two from the next"
+    if max(strides[0], *padding) > 1 << 20:
+        return "the window is too large"
+    return ""
+
+
+def _laid(shape: Sequence[int], layout: str) -> Tensor:
+    """A tensor of the shape NHWC, in a layout."""
+    return Tensor(tuple(shape["NHWC".index(axis)] for axis in layout), "float32")
+
+
+def _weight(window: Sequence[int], channels: int) -> Tensor:
+    return Tensor((*window, 1, channels), "float32")
+
+
+def _lies(t: Tensor, layout: str) -> tuple[int, int, int, int]:
+    """The shape of a tensor as NHWC; ValueError where it has not four axes."""
+    n, height, width, channels = (t.shape[layout.index(axis)] for axis in "NHWC")
+    if len(t.shape) != len(layout):
+        raise ValueError("an image has four axes")
+    return n, height, width, channels
+
+
+def _convolution(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
+    height, width, _, _ = given[1].shape
+    image, result = str(at["image_layout"]), str(at["result_layout"])
+    where = (pair(at["strides"]), four(at["padding"]), image, result)
+    return Convolution(_lies(given[0], image), (height, width), *where, str(at["ending"]))
+
+
+def _weight_gradient(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
+    height, width, _, _ = made.shape
+    layouts = str(at["image_layout"]), str(at["gradient_layout"])
+    image, gradient = (_lies(t, v) for t, v in zip(given, layouts, strict=True))
+    where = (pair(at["strides"]), *pair(at["padding"]))
+    return WeightGradient(image, gradient, (height, width), *where, *layouts)
+
+
+FAMILY: Final = Family(
+    name="depthwise",
+    readers={Convolution: _convolution, WeightGradient: _weight_gradient},
+    source="depthwise.cpp",
+    headers=("threads.h",),
+)

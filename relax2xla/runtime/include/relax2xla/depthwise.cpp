@@ -1,0 +1,413 @@
+/* Convolutions of planes with as many groups as channels, and the gradient of their weight.
+ *
+ * Numbers are float32. Images are [n, height, width, channels], or [n, channels, height, width]
+ * where a call says that channels come first; weights are [height, width, 1, channels]. A vector
+ * holds one pixel of as many channels as it has lanes. Pixels of some rows are copied into lines of
+ * such vectors, with the padding around them, so that they lie together in the nearest cache, and
+ * each is read once for all its taps in a row of the window.
+ */
+#include <dlpack/dlpack.h>
+#include <relax2xla/threads.h>
+#include <tvm/runtime/packed_func.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace {
+
+#ifdef __AVX512F__
+constexpr int kLanes = 16;
+// Results that are summed up together: with a row of the window, what registers hold.
+constexpr int kPixels = 14;
+#else
+constexpr int kLanes = 8;
+constexpr int kPixels = 7;
+#endif
+// Taps in a row of the window.
+constexpr int kWidest = 7;
+// Numbers of the lines of an image, and multiplications that are worth a thread.
+constexpr int64_t kNear = 24 * 1024;
+constexpr int64_t kWork = 2000000;
+
+typedef float Vector __attribute__((vector_size(4 * kLanes), aligned(4)));
+
+Vector load(const float* at) { return *reinterpret_cast<const Vector*>(at); }
+void store(float* at, Vector v) { *reinterpret_cast<Vector*>(at) = v; }
+
+/* Where the numbers of four axes are, whichever of the two orders they lie in. */
+struct Image {
+  float* data;
+  int64_t n, height, width, channels;
+  bool first;
+
+  Image(const DLTensor* t, bool channels_first)
+      : data(static_cast<float*>(t->data)), first(channels_first) {
+    ICHECK(t->ndim == 4 && t->dtype.code == kDLFloat && t->dtype.bits == 32)
+        << "an image has four axes, and is of float32";
+    n = t->shape[0];
+    channels = t->shape[first ? 1 : 3];
+    height = t->shape[first ? 2 : 1];
+    width = t->shape[first ? 3 : 2];
+  }
+
+  float* row(int64_t b, int64_t channel, int64_t y) const {
+    return first ? data + ((b * channels + channel) * height + y) * width
+                 : data + (b * height + y) * width * channels + channel;
+  }
+};
+
+/* Channels that are computed together. */
+struct Channels {
+  int64_t from;
+  int count;
+};
+
+/* Channels in blocks. Where they lie together, the last block overlaps the one before it. */
+struct Blocks {
+  int64_t channels;
+  bool overlap;
+
+  int64_t count() const { return (channels + kLanes - 1) / kLanes; }
+  Channels operator[](int64_t block) const {
+    int64_t from = block * kLanes;
+    if (overlap && channels >= kLanes) from = std::min(from, channels - kLanes);
+    return {from, static_cast<int>(std::min<int64_t>(kLanes, channels - from))};
+  }
+};
+
+// -- planes and lines ----------------------------------------------------------------------------
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define RELAX2XLA_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#endif
+#endif
+#ifndef RELAX2XLA_SHUFFLE
+typedef int Places __attribute__((vector_size(4 * kLanes)));
+#define RELAX2XLA_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Places{__VA_ARGS__})
+#endif
+
+/* Exchange rows and columns of blocks of `Size` numbers, and of smaller ones. */
+template <int Size, int... Lane>
+void turn(Vector* rows, std::integer_sequence<int, Lane...> lanes) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    if (i & Size) continue;
+    const Vector a = rows[i], b = rows[i + Size];
+    rows[i] = RELAX2XLA_SHUFFLE(a, b, (Lane & Size ? Lane - Size + kLanes : Lane)...);
+    rows[i + Size] = RELAX2XLA_SHUFFLE(a, b, (Lane & Size ? Lane + kLanes : Lane + Size)...);
+  }
+  if constexpr (Size > 1) turn<Size / 2>(rows, lanes);
+}
+
+void turn(Vector* rows) {
+  turn<kLanes / 2>(rows, std::make_integer_sequence<int, kLanes>{});
+}
+
+/* Vectors in rows of `width`, the first of a row `pitch` numbers behind that of the row before. */
+struct Lines {
+  float* data;
+  int64_t width, pitch;
+
+  float* at(int64_t pixel) const { return data + pixel / width * pitch + pixel % width * kLanes; }
+};
+
+/* Rows [y, y + rows) of one image as vectors. */
+void read(const Image& image, int64_t b, Channels channels, int64_t y, int64_t rows,
+          const Lines& lines) {
+  const int count = channels.count;
+  const float* from = image.row(b, channels.from, y);
+  const int64_t pixels = rows * image.width;
+  if (!image.first) {
+    for (int64_t p = 0; p < rows; ++p) {
+      float* to = lines.data + p * lines.pitch;
+      for (int64_t q = 0; q < image.width; ++q, to += kLanes, from += image.channels) {
+        if (count == kLanes) {
+          store(to, load(from));
+        } else {
+          for (int c = 0; c < count; ++c) to[c] = from[c];
+        }
+      }
+    }
+    return;
+  }
+  const int64_t plane = image.height * image.width;
+  int64_t p = 0;
+  for (; p + kLanes <= pixels && count == kLanes; p += kLanes) {
+    Vector block[kLanes];
+    for (int c = 0; c < kLanes; ++c) block[c] = load(from + c * plane + p);
+    turn(block);
+    for (int c = 0; c < kLanes; ++c) store(lines.at(p + c), block[c]);
+  }
+  for (; p < pixels; ++p) {
+    float* to = lines.at(p);
+    for (int c = 0; c < count; ++c) to[c] = from[c * plane + p];
+  }
+}
+
+/* The other way. */
+void write(const Image& image, int64_t b, Channels channels, int64_t y, int64_t rows,
+           const Lines& lines) {
+  const int count = channels.count;
+  float* to = image.row(b, channels.from, y);
+  const int64_t pixels = rows * image.width;
+  const int64_t plane = image.first ? image.height * image.width : 1;
+  const int64_t apart = image.first ? 1 : image.channels;
+  int64_t p = 0;
+  for (; image.first && p + kLanes <= pixels && count == kLanes; p += kLanes) {
+    Vector block[kLanes];
+    for (int c = 0; c < kLanes; ++c) block[c] = load(lines.at(p + c));
+    turn(block);
+    for (int c = 0; c < kLanes; ++c) store(to + c * plane + p, block[c]);
+  }
+  for (; p < pixels; ++p) {
+    const float* from = lines.at(p);
+    for (int c = 0; c < count; ++c) to[c * plane + p * apart] = from[c];
+  }
+}
+
+/* Memory of this thread, zeros. */
+float* zeros(int64_t count) {
+  static thread_local std::vector<float> memory;
+  memory.assign(static_cast<size_t>(count + kLanes), 0.0f);
+  const uintptr_t at = reinterpret_cast<uintptr_t>(memory.data());
+  return reinterpret_cast<float*>((at + 4 * kLanes - 1) / (4 * kLanes) * (4 * kLanes));
+}
+
+// -- rows of results -----------------------------------------------------------------------------
+/* `Pixels` neighbours: under them lie `rows` lines, the first of their taps at `pixels`. */
+template <int Width, int Step, int Pixels>
+void results(const float* pixels, int64_t pitch, int64_t rows, const float* weight, Vector bias,
+             float* out, int64_t apart) {
+  Vector sum[Pixels];
+#pragma GCC unroll 16
+  for (int p = 0; p < Pixels; ++p) sum[p] = bias;
+  for (int64_t i = 0; i < rows; ++i, pixels += pitch, weight += Width * kLanes) {
+    Vector taps[Width];
+#pragma GCC unroll 8
+    for (int j = 0; j < Width; ++j) taps[j] = load(weight + j * kLanes);
+#pragma GCC unroll 64
+    for (int q = 0; q < (Pixels - 1) * Step + Width; ++q) {
+      const Vector pixel = load(pixels + q * kLanes);
+#pragma GCC unroll 8
+      for (int j = 0; j < Width; ++j) {
+        const int p = (q - j) / Step;
+        if (q >= j && (q - j) % Step == 0 && p < Pixels) sum[p] += taps[j] * pixel;
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int p = 0; p < Pixels; ++p) store(out + p * apart, sum[p]);
+}
+
+/* `width` neighbours. */
+template <int Width, int Step>
+void row_of_results(const float* pixels, int64_t pitch, int64_t rows, const float* weight,
+                    Vector bias, float* out, int64_t apart, int64_t width) {
+  constexpr int64_t next = Step * kLanes;
+  int64_t at = 0;
+  for (; at + kPixels <= width; at += kPixels) {
+    results<Width, Step, kPixels>(pixels + at * next, pitch, rows, weight, bias, out + at * apart,
+                                  apart);
+  }
+  for (; at + 4 <= width; at += 4) {
+    results<Width, Step, 4>(pixels + at * next, pitch, rows, weight, bias, out + at * apart, apart);
+  }
+  for (; at < width; ++at) {
+    results<Width, Step, 1>(pixels + at * next, pitch, rows, weight, bias, out + at * apart, apart);
+  }
+}
+
+/* To the sums of a row of the window: what is under its taps times `width` gradients. */
+template <int Width, int Step>
+void row_of_sums(const float* pixels, const float* gradient, int64_t width, float* sums) {
+  constexpr int kBlock = 4;
+  // Sums that wait for each other are more than one for a tap.
+  constexpr int kSets = Width < 4 ? 2 : 1;
+  Vector sum[kSets][Width] = {};
+  int64_t at = 0;
+  for (; at + kBlock <= width; at += kBlock) {
+    Vector given[kBlock];
+#pragma GCC unroll 8
+    for (int p = 0; p < kBlock; ++p) given[p] = load(gradient + (at + p) * kLanes);
+#pragma GCC unroll 32
+    for (int q = 0; q < (kBlock - 1) * Step + Width; ++q) {
+      const Vector pixel = load(pixels + (at * Step + q) * kLanes);
+#pragma GCC unroll 8
+      for (int j = 0; j < Width; ++j) {
+        const int p = (q - j) / Step;
+        if (q >= j && (q - j) % Step == 0 && p < kBlock) sum[p % kSets][j] += given[p] * pixel;
+      }
+    }
+  }
+  for (; at < width; ++at) {
+    const Vector given = load(gradient + at * kLanes);
+    for (int j = 0; j < Width; ++j) sum[0][j] += given * load(pixels + (at * Step + j) * kLanes);
+  }
+  for (int j = 0; j < Width; ++j) {
+    Vector total = load(sums + j * kLanes) + sum[0][j];
+    if constexpr (kSets > 1) total += sum[1][j];
+    store(sums + j * kLanes, total);
+  }
+}
+
+/* `call` with the width of the window and the step along a row as numbers of the compiler. */
+template <int Width = 1, typename F>
+void with_sizes(int64_t width, int64_t step, F call) {
+  if constexpr (Width > kWidest) {
+    ICHECK(false) << "a row of the window has at most " << kWidest << " taps";
+  } else if (width != Width) {
+    with_sizes<Width + 1>(width, step, call);
+  } else if (step == 1) {
+    call(std::integral_constant<int, Width>{}, std::integral_constant<int, 1>{});
+  } else {
+    ICHECK(step == 2) << "windows are one pixel apart, or two";
+    call(std::integral_constant<int, Width>{}, std::integral_constant<int, 2>{});
+  }
+}
+
+// -- what follows a sum --------------------------------------------------------------------------
+enum Ending : int64_t { kNone = 0, kRelu = 1, kRelu6 = 2, kHardswish = 3 };
+
+/* What is no number stays so. */
+Vector ended(Vector v, int64_t ending) {
+  const Vector zero = {}, six = zero + 6.0f;
+  const Vector given = ending == kHardswish ? v + 3.0f : v;
+  const Vector low = given < zero ? zero : given;
+  const Vector limited = ending == kRelu ? low : (low > six ? six : low);
+  return ending == kHardswish ? v * limited / 6.0f : limited;
+}
+
+void finish(float* out, int64_t apart, int64_t width, int64_t ending) {
+  if (ending == kNone) return;
+  for (int64_t p = 0; p < width; ++p) store(out + p * apart, ended(load(out + p * apart), ending));
+}
+
+// -- the two functions ---------------------------------------------------------------------------
+/* Windows over an image, and the lines that lie under bands of their rows. */
+struct Windows {
+  int64_t height, width, steps, step, top, left;
+  // Rows of windows, and how many are in a band.
+  int64_t rows, band;
+  // Vectors of a line, with the padding on both sides; numbers from a line to the next.
+  int64_t line, pitch;
+
+  Windows(const Image& image, const Image& result, int64_t height, int64_t width, int64_t steps,
+          int64_t step, int64_t top, int64_t left)
+      : height(height), width(width), steps(steps), step(step), top(top), left(left) {
+    rows = result.height;
+    line = std::max((result.width - 1) * step + width, left + image.width);
+    pitch = line * kLanes;
+    band = std::clamp<int64_t>((kNear / pitch - height) / steps + 1, 1, rows);
+  }
+
+  int64_t bands() const { return (rows + band - 1) / band; }
+  int64_t lines() const { return (band - 1) * steps + height; }
+  int64_t numbers() const { return lines() * pitch; }
+
+  /* Lines of the image under the rows [y, y + count) of windows: the first, and how many. */
+  std::pair<int64_t, int64_t> under(const Image& image, int64_t y, int64_t count) const {
+    const int64_t from = std::max<int64_t>(0, y * steps - top);
+    const int64_t to = std::min(image.height, (y + count - 1) * steps - top + height);
+    return {from, std::max<int64_t>(0, to - from)};
+  }
+
+  /* Put lines of the image into `memory`, whose padding is zeros already. */
+  void fill(float* memory, const Image& image, int64_t b, Channels channels, int64_t from,
+            int64_t count) const {
+    read(image, b, channels, from, count, Lines{memory + left * kLanes, image.width, pitch});
+  }
+};
+
+void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bias, int64_t steps,
+              int64_t step, int64_t top, int64_t left, int64_t image_first, int64_t result_first,
+              int64_t ending, const DLTensor* result) {
+  const Image from(image, image_first != 0), to(result, result_first != 0);
+  const auto* weights = static_cast<const float*>(weight->data);
+  const auto* biases = static_cast<const float*>(bias->data);
+  const int64_t height = weight->shape[0], width = weight->shape[1], taps = height * width;
+  const Windows w(from, to, height, width, steps, step, top, left);
+  const Blocks blocks{to.channels, !from.first && !to.first};
+  auto run = [&](auto compiled_width, auto compiled_step) {
+    constexpr int Width = decltype(compiled_width)::value, Step = decltype(compiled_step)::value;
+    const int64_t of_block = from.n * w.bands(), work = w.band * to.width * taps * kLanes;
+    relax2xla::in_ranges(of_block * blocks.count(), kWork / work, [&](int64_t begin, int64_t end) {
+      float* lines = zeros(w.numbers() + (taps + w.band * to.width) * kLanes);
+      float* own = lines + w.numbers();
+      float* made = own + taps * kLanes;
+      Vector added = {};
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const Channels c = blocks[unit / of_block];
+        const int64_t b = unit % of_block / w.bands(), y = unit % w.bands() * w.band;
+        if (unit == begin || unit % of_block == 0) {
+          for (int l = 0; l < c.count; ++l) added[l] = biases[c.from + l];
+          for (int64_t t = 0; t < taps; ++t)
+            std::copy_n(weights + t * to.channels + c.from, c.count, own + t * kLanes);
+        }
+        const int64_t rows = std::min(w.band, w.rows - y);
+        const auto [low, many] = w.under(from, y, rows);
+        w.fill(lines, from, b, c, low, many);
+        const bool direct = !to.first && c.count == kLanes;
+        for (int64_t r = 0; r < rows; ++r) {
+          const auto [line, under] = w.under(from, y + r, 1);
+          float* out = direct ? to.row(b, c.from, y + r) : made + r * to.width * kLanes;
+          const int64_t apart = direct ? to.channels : kLanes;
+          const int64_t cut = line - ((y + r) * steps - top);
+          row_of_results<Width, Step>(lines + (line - low) * w.pitch, w.pitch, under,
+                                      own + cut * width * kLanes, added, out, apart, to.width);
+          finish(out, apart, to.width, ending);
+        }
+        if (!direct) write(to, b, c, y, rows, Lines{made, to.width, to.width * kLanes});
+      }
+    });
+  };
+  with_sizes(width, step, run);
+}
+
+void weight_gradient(const DLTensor* image, const DLTensor* gradient, int64_t steps, int64_t step,
+                     int64_t top, int64_t left, int64_t image_first, int64_t gradient_first,
+                     const DLTensor* result) {
+  const Image from(image, image_first != 0), given(gradient, gradient_first != 0);
+  auto* sums = static_cast<float*>(result->data);
+  const int64_t height = result->shape[0], width = result->shape[1], taps = height * width;
+  const Windows w(from, given, height, width, steps, step, top, left);
+  const Blocks blocks{given.channels, !from.first && !given.first};
+  auto run = [&](auto compiled_width, auto compiled_step) {
+    constexpr int Width = decltype(compiled_width)::value, Step = decltype(compiled_step)::value;
+    const int64_t work = given.n * given.height * given.width * taps * kLanes;
+    relax2xla::in_ranges(blocks.count(), kWork / work, [&](int64_t begin, int64_t end) {
+      float* lines = zeros(w.numbers() + (taps + w.band * given.width) * kLanes);
+      float* own = lines + w.numbers();
+      float* factors = own + taps * kLanes;
+      for (int64_t block = begin; block < end; ++block) {
+        const Channels c = blocks[block];
+        std::fill_n(own, taps * kLanes, 0.0f);
+        for (int64_t unit = 0; unit < given.n * w.bands(); ++unit) {
+          const int64_t b = unit / w.bands(), y = unit % w.bands() * w.band;
+          const int64_t rows = std::min(w.band, w.rows - y);
+          const auto [low, many] = w.under(from, y, rows);
+          w.fill(lines, from, b, c, low, many);
+          read(given, b, c, y, rows, Lines{factors, given.width, given.width * kLanes});
+          for (int64_t r = 0; r < rows; ++r) {
+            const auto [line, under] = w.under(from, y + r, 1);
+            const int64_t cut = line - ((y + r) * steps - top);
+            for (int64_t i = 0; i < under; ++i) {
+              row_of_sums<Width, Step>(lines + (line - low + i) * w.pitch,
+                                       factors + r * given.width * kLanes, given.width,
+                                       own + (cut + i) * width * kLanes);
+            }
+          }
+        }
+        for (int64_t t = 0; t < taps; ++t)
+          std::copy_n(own + t * kLanes, c.count, sums + t * given.channels + c.from);
+      }
+    });
+  };
+  with_sizes(width, step, run);
+}
+
+}  // namespace
+
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_depthwise_convolve, convolve);
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_depthwise_weight_gradient, weight_gradient);

@@ -1,0 +1,56 @@
+"""Programs of one composite each, and which of them become calls of functions in C++."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla.ir import Function, Var
+from relax2xla.kernels.native import Call, Family
+from relax2xla.vm.pjrt import native_calls
+
+Array = np.ndarray[Any, Any]
+
+
+def program(call: Call, family: Family, form: Function) -> rx.IRModule:
+    """A module whose function is one composite."""
+    params = [
+        Var(f"x{i}", rx.TensorStructInfo(t.shape, t.dtype)) for i, t in enumerate(call.operands)
+    ]
+    symbol = f"main{family.forms}0"
+    builder = rx.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            made = builder.emit_output(
+                rx.Op.get("relax.stablehlo.composite")(
+                    *params,
+                    name=call.name,
+                    composite_attributes=call.attributes,
+                    decomposition=symbol,
+                    sinfo_args=[rx.TensorStructInfo(call.result.shape, call.result.dtype)],
+                )
+            )
+        builder.emit_func_output(made)
+    mod = builder.get()
+    return mod.replace({**mod.functions, rx.GlobalVar(symbol): form})
+
+
+def replaced(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """The calls that are made from now on."""
+    made: list[Call] = []
+    replace: Callable[..., None] = native_calls._replace
+
+    def note(op: Any, call: Call, key: str) -> None:
+        made.append(call)
+        replace(op, call, key)
+
+    monkeypatch.setattr(native_calls, "_replace", note)
+    return made
+
+
+def run(mod: rx.IRModule, operands: list[Array]) -> Array:
+    return np.asarray(rx.VirtualMachine(rx.build(mod, "cpu"))["main"](*operands))

@@ -1,0 +1,160 @@
+"""The functions in C++ for depthwise convolutions, against their forms in rows and torch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from relax2xla.errors import TVMError
+from relax2xla.kernels.depthwise import ENDINGS, FAMILY, LAYOUTS, Convolution, WeightGradient
+from relax2xla.kernels.native import Call, Tensor
+from relax2xla.runtime.compiler import has_compiler
+from relax2xla.runtime.native import NativeFunction
+from relax2xla.testing import evaluate
+from relax2xla.transform.cpu.call_depthwise import form
+from relax2xla.vm.pjrt import native_calls
+
+from .native_programs import Array, program, replaced, run
+
+pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+
+
+@functools.cache
+def library() -> Mapping[str, NativeFunction]:
+    return native_calls.library(FAMILY, FAMILY.flags())
+
+
+def called(call: Convolution | WeightGradient, operands: list[Array]) -> Array:
+    """What the function in C++ gives; all of the result is written."""
+    made = np.full(call.result.shape, np.nan, call.result.dtype)
+    library()[call.symbol](*operands, *call.numbers, made)
+    return made
+
+
+def operands_of(call: Call) -> list[Array]:
+    rng = np.random.default_rng(len(call.operands))
+    return [rng.standard_normal(t.shape, "float32") for t in call.operands]
+
+
+# Channels that fill vectors, overlap in the last, and fill none; windows of every width, even ones,
+# and taller than wide; steps that differ; padding that differs, and rows under padding alone.
+CONVOLUTIONS = [
+    Convolution((2, 9, 11, 32), (3, 3), (1, 1), (1, 1, 1, 1)),
+    Convolution((1, 30, 31, 24), (5, 5), (2, 2), (2, 2, 2, 2)),
+    Convolution((1, 15, 16, 21), (7, 7), (1, 1), (3, 3, 3, 3)),
+    Convolution((3, 8, 9, 5), (2, 4), (1, 2), (0, 3, 1, 0)),
+    Convolution((1, 6, 40, 16), (9, 1), (3, 1), (8, 0, 9, 0)),
+    Convolution((2, 4, 5, 17), (1, 6), (5, 2), (0, 2, 0, 7)),
+    # Several bands of lines, and several parts.
+    Convolution((1, 150, 112, 40), (3, 3), (1, 1), (1, 1, 1, 1)),
+]
+
+
+@pytest.mark.parametrize("layouts", [(a, b) for a in LAYOUTS for b in LAYOUTS])
+@pytest.mark.parametrize("call", CONVOLUTIONS, ids=range(len(CONVOLUTIONS)))
+def test_convolutions(call: Convolution, layouts: tuple[str, str]) -> None:
+    call = replace(call, image_layout=layouts[0], result_layout=layouts[1])
+    assert not call.problem()
+    operands = operands_of(call)
+    wanted = evaluate(form(call), operands)
+    np.testing.assert_allclose(called(call, operands), wanted, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("call", CONVOLUTIONS, ids=range(len(CONVOLUTIONS)))
+@pytest.mark.parametrize("layouts", [(a, b) for a in LAYOUTS for b in LAYOUTS])
+def test_weight_gradients(call: Convolution, layouts: tuple[str, str]) -> None:
+    where = (call.window, call.strides, *call.padding[:2], *layouts)
+    gradient = WeightGradient(call.image, call.made, *where)
+    assert not gradient.problem()
+    x, g = operands_of(gradient)
+    weight = torch.zeros(call.image[3], 1, *call.window, requires_grad=True)
+    planes, given = (
+        torch.from_numpy(v if layout == "NCHW" else np.moveaxis(v, -1, 1))
+        for v, layout in zip((x, g), layouts, strict=True)
+    )
+    top, left, bottom, right = call.padding
+    padded = torch.nn.functional.pad(planes, (left, right, top, bottom))
+    made = torch.nn.functional.conv2d(padded, weight, None, call.strides, groups=call.image[3])
+    made.backward(given)
+    assert weight.grad is not None
+    wanted = np.moveaxis(weight.grad.numpy(), [2, 3, 1, 0], [0, 1, 2, 3])
+    np.testing.assert_allclose(called(gradient, [x, g]), wanted, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(evaluate(form(gradient), [x, g]), wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_follows(ending: str) -> None:
+    call = replace(CONVOLUTIONS[0], ending=ending)
+    x, weight, bias = operands_of(call)
+    bias *= 5
+    x[0, 3, 3, 1] = np.nan
+    made = called(call, [x, weight, bias])
+    wanted = evaluate(form(call), [x, weight, bias])
+    assert np.isnan(made).sum() == 9
+    np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_composites_become_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = replaced(monkeypatch)
+    for call in (CONVOLUTIONS[1], WeightGradient((2, 9, 9, 8), (2, 9, 9, 8), (3, 3), (1, 1), 1, 1)):
+        operands = operands_of(call)
+        got = run(program(call, FAMILY, form(call)), operands)
+        np.testing.assert_array_equal(got, called(call, operands))
+    assert [m.symbol for m in made] == [*FAMILY.symbols]
+
+
+def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: Any) -> Any:
+        raise TVMError("no library")
+
+    monkeypatch.setattr(native_calls, "library", fails)
+    native_calls.functions.cache_clear()
+    try:
+        call, made = CONVOLUTIONS[1], replaced(monkeypatch)
+        operands = operands_of(call)
+        wanted = evaluate(form(call), operands)
+        got = run(program(call, FAMILY, form(call)), operands)
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=2e-5)
+        assert not made
+        with pytest.raises(TVMError, match="integers and depthwise"):
+            native_calls.require()
+    finally:
+        native_calls.functions.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"strides": (0, 1)}, "positive"),
+        ({"strides": (1, 3)}, "one or two"),
+        ({"padding": (0, 0, 0, -1)}, "nothing away"),
+        ({"padding": (1 << 21, 0, 0, 0)}, "too large"),
+        ({"image_layout": "NHCW"}, "lie as one of"),
+        ({"ending": "tanh"}, "what follows"),
+    ],
+)
+def test_what_files_bring_is_checked(change: dict[str, Any], why: str) -> None:
+    call = CONVOLUTIONS[0]
+    found = FAMILY.read(call.name, {**call.attributes, **change}, call.operands, [call.result])
+    assert isinstance(found, str)
+    assert why in found
+
+
+@pytest.mark.parametrize(
+    "call", [CONVOLUTIONS[2], WeightGradient((2, 9, 9, 8), (2, 9, 9, 8), (3, 3), (1, 1), 1, 1)]
+)
+def test_operands_of_other_shapes_are_refused(call: Convolution | WeightGradient) -> None:
+    for place in range(len(call.operands)):
+        for shape in ((*call.operands[place].shape[:-1], 1), call.operands[place].shape[:-1]):
+            given = call.operands
+            given[place] = Tensor(shape, "float32")
+            found = FAMILY.read(call.name, call.attributes, given, [call.result])
+            assert isinstance(found, str), (place, shape)
+    assert FAMILY.read(call.name, call.attributes, call.operands, [call.result]) == call
+    assert isinstance(FAMILY.read(call.name, {}, call.operands, [call.result]), str)
