@@ -196,7 +196,7 @@ def of_torch(module: Any, args: Any, kwargs: Any, tolerance: float = 1.0) -> Cas
         doubled = jax.tree.map(
             lambda x: x.double() if x.dtype == torch.float32 else x, (tuple(args), dict(kwargs))
         )
-        return of_torch(copy.deepcopy(module).double(), *doubled, tolerance)
+        return of_torch(copy.deepcopy(module).double(), doubled[0], doubled[1], tolerance)
 
     run: Any = lambda p, a, k: made(p, *a, **k)  # noqa: E731
     return Case(run, params, arrays, truth, slopes, tolerance, wide)
