@@ -158,8 +158,8 @@ def _page(
     yield ""
     yield (
         "A cell has the largest difference beside values of size one; `none`: the program has "
-        "nothing for this check (no floats to differentiate, or loops that JAX itself does not "
-        "differentiate in reverse mode)."
+        "nothing for this check (no floats to differentiate, or the source itself cannot be "
+        "differentiated)."
     )
     for group, text in GROUPS.items():
         yield from ("", f"## {text[0].upper()}{text[1:]}", "")
@@ -183,7 +183,9 @@ def _page(
 def _cell(found: Row | None) -> str:
     if found is None:
         return ""
-    return f"{found['error']:.0e}" if found["status"] == "pass" else found["status"]
+    if found["status"] != "pass":
+        return found["status"]
+    return f"{found['error']:.0e}{' in float64' if 'in' in found else ''}"
 
 
 def _escaped(text: str) -> str:

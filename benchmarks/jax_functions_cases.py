@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.jax_functions_checks import Case, is_float, leaves
+from benchmarks.jax_functions_checks import Case, is_float, leaves, weighted
 
 Cases = dict[str, Callable[[], Case]]
 #: Of the architectures of docs/torch.md: of many kinds, and small.
@@ -191,7 +192,14 @@ def of_torch(module: Any, args: Any, kwargs: Any, tolerance: float = 1.0) -> Cas
         grads = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
         return {n: g for n, g in zip(wanted, grads, strict=True) if g is not None}
 
-    return Case(lambda p, a, k: made(p, *a, **k), params, arrays, truth, slopes, tolerance)
+    def wide() -> Case:
+        doubled = jax.tree.map(
+            lambda x: x.double() if x.dtype == torch.float32 else x, (tuple(args), dict(kwargs))
+        )
+        return of_torch(copy.deepcopy(module).double(), doubled[0], doubled[1], tolerance)
+
+    run: Any = lambda p, a, k: made(p, *a, **k)  # noqa: E731
+    return Case(run, params, arrays, truth, slopes, tolerance, wide)
 
 
 def _of_network(network: Any) -> Case:
@@ -244,14 +252,12 @@ def of_jax(program: Callable[..., Any], args: tuple[Any, ...], tolerance: float 
             values = list(flat)
             for i, x in zip(places, floats, strict=True):
                 values[i] = x
-            made = [y for y in leaves(program(*jax.tree.unflatten(tree, values))) if is_float(y)]
-            total = sum((y * w).sum() for y, w in zip(made, weights, strict=True))
-            return jax.numpy.real(total)
+            return weighted(leaves(program(*jax.tree.unflatten(tree, values))), weights)
 
         found = jax.jit(jax.grad(loss))([flat[i] for i in places])
         return {str(i): g for i, g in zip(places, found, strict=True)}
 
-    return Case(fn, params, args, truth, slopes, tolerance)
+    return Case(fn, params, args, truth, slopes, tolerance, source=truth)
 
 
 def _of_library(program: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]) -> Case:

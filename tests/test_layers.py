@@ -82,8 +82,8 @@ DEFERRED = {
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "jax._src": (),
     "jaxlib": ("stablehlo", "vm.pjrt"),
-    "jax.extend": ("stablehlo", "vm.pjrt.xla", "vm.pjrt.jit"),
-    "jax.interpreters": ("stablehlo", "vm.pjrt.jit"),
+    "jax.extend": ("stablehlo", "vm.pjrt.xla", "vm.pjrt.jit", "vm.pjrt.wide_derivatives"),
+    "jax.interpreters": ("stablehlo", "vm.pjrt.jit", "vm.pjrt.wide_derivatives"),
     "torch": ("importers", "cli", "frontend.nn.torch"),
     "onnx": ("importers", "cli"),
     "onnxruntime": ("cli",),

@@ -23,6 +23,7 @@ from relax2xla.ir import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from relax2xla.ir.rewrite import bindings_deep
 from relax2xla.ir.struct_info import flatten_info, show
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Programs:
         self._transform: IRModule | None = None
         # Each JaxFunction has Programs of its own, so one policy.
         self._evaluators: dict[IRModule, Evaluator] = {}
+        self._wide: dict[IRModule, bool] = {}
 
     # -- arguments
     def leaves(
@@ -198,18 +200,22 @@ class Programs:
         import jax.numpy as jnp
         from jax import lax
 
+        from relax2xla.vm.pjrt.jax_arguments import is_wide
+        from relax2xla.vm.pjrt.wide_derivatives import in_64_bits
+
         state = list(self.weights.state)
         leaves = self.leaves(args, kwargs, [given[p] for p in state])
         infos, arrays, symbols = self.infos(leaves)
         program = self.program(infos, bool(symbols))
-        with policy.wide():
-            lifted, paths = self.entry.lifted, self.weights.paths
-            tensors = [i for info in infos for i in flatten_info(info)]
-            declared = [i.dtype for i in tensors if isinstance(i, TensorStructInfo)]
+        lifted, paths = self.entry.lifted, self.weights.paths
+        tensors = [i for info in infos for i in flatten_info(info)]
+        declared = [i.dtype for i in tensors if isinstance(i, TensorStructInfo)]
+
+        def compute(held: Mapping[str, Any], arrays: Sequence[Any]) -> list[Any]:
             values = [_entered(a, d, policy) for a, d in zip(arrays, declared, strict=True)]
 
             def weight(array: Any) -> Any:
-                value = _entered(given[paths[id(array)]], dtype_name(array.dtype), policy)
+                value = _entered(held[paths[id(array)]], dtype_name(array.dtype), policy)
                 return value if value.ndim == array.ndim else lax.reshape(value, array.shape)
 
             made: Any = ()
@@ -227,8 +233,27 @@ class Programs:
                     lax.convert_element_type(x, numpy_dtype(o.dtype))
                     for x, o in zip(flat, program.outputs, strict=True)
                 ]
-            result = program.pack([jnp.asarray(x) for x in flat])
+            return [jnp.asarray(x) for x in flat]
+
+        narrows = is_wide(np.zeros(0))
+        with policy.wide():
+            if policy.exact and narrows and self._is_wide(program):
+                result = program.pack(in_64_bits(compute, given, arrays))
+            else:
+                result = program.pack(compute(given, arrays))
         return self._returned(result, buffers)
+
+    def _is_wide(self, program: Program) -> bool:
+        """Whether a program computes floats of 64 bits, whose derivatives JAX's flag narrows."""
+        mod = program.module
+        if mod not in self._wide:
+            self._wide[mod] = any(
+                isinstance(info, TensorStructInfo) and info.dtype in ("float64", "complex128")
+                for func in mod.relax_functions().values()
+                for node in (*func.params, *(b.var for b in bindings_deep(func)))
+                for info in flatten_info(node.struct_info)
+            )
+        return self._wide[mod]
 
     def _evaluator(
         self, mod: IRModule, policy: Policy, symbols: Mapping[tir.Var, Any] | None = None

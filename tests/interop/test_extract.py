@@ -457,3 +457,31 @@ def test_products_ask_for_no_64_bits_in_backward_passes() -> None:
     got = jax.grad(lambda x: fn(params, x).sum())(x.detach().numpy())
     torch.linalg.matrix_exp(x).sum().backward()
     np.testing.assert_allclose(got, x.grad, rtol=1e-4)
+
+
+ANNOTATED = """
+from tvm.script import ir as I, relax as R
+
+@I.ir_module
+class Module:
+    I.module_attrs({"device_num": 2})
+    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+
+    @R.function
+    def main(
+        x: R.DTensor((4, 8), "float32", "mesh[0]", "R"),
+        w: R.DTensor((8, 6), "float32", "mesh[0]", "S[1]"),
+    ):
+        y = R.matmul(x, w)
+        z = R.dist.redistribute(y, device_mesh="mesh[0]", placement="R")
+        return z
+"""
+
+
+def test_annotations_of_devices_are_no_part_of_the_function() -> None:
+    """`R.dist` says where values lie: values and gradients are those of one device."""
+    fn, params = extract_jax(from_source(ANNOTATED))
+    x, w = (np.random.default_rng(0).standard_normal(s).astype("f") for s in ((4, 8), (8, 6)))
+    np.testing.assert_allclose(jax.jit(fn)(params, x, w), x @ w, rtol=1e-5, atol=1e-5)
+    grad = jax.grad(lambda w: fn(params, x, w)[:, 0].sum())(w)
+    np.testing.assert_allclose(grad[:, 0], x.sum(0), rtol=1e-5, atol=1e-5)

@@ -140,6 +140,23 @@ def test_a_program_of_jax_is_the_same_function(name: str) -> None:
     np.testing.assert_allclose((grad * direction).sum(), tangent, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize(
+    "name", ["F16_F16_F16", "F32_F32_F32", "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6"]
+)
+def test_algorithms_of_products_are_those_that_jax_takes_by_name(name: str) -> None:
+    """Spelled out, JAX refuses them on CPUs."""
+    draw = np.random.default_rng(0)
+    x, y = (draw.standard_normal((4, 4)).astype("f") for _ in "xy")
+
+    def product(x: Any, y: Any) -> Any:
+        return jnp.dot(x, y, precision=lax.DotAlgorithmPreset[name])
+
+    fn, params = extract_jax(from_jax(product, x, y))
+    np.testing.assert_array_equal(jax.jit(fn)(params, x, y), jax.jit(product)(x, y))
+    got = jax.grad(lambda x: (fn(params, x, y) ** 2).sum())(x)
+    np.testing.assert_array_equal(got, jax.grad(lambda x: (product(x, y) ** 2).sum())(x))
+
+
 def test_windows_with_any_body() -> None:
     """JAX itself does not turn round the derivatives of these."""
     fn, params = extract_jax(from_jax(any_window, X))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,19 +20,39 @@ _PRECISIONS = {
 }
 
 
+# Algorithms that JAX has names for, by what they say: the dtype of the operands' parts and that of
+# the sum, how many parts an operand has, how many products there are. XLA:CPU takes only these,
+# and JAX only by their names.
+_PRESETS = {
+    ("f16", "f16", 1, 1): lax.DotAlgorithmPreset.F16_F16_F16,
+    ("f32", "f32", 1, 1): lax.DotAlgorithmPreset.F32_F32_F32,
+    ("f64", "f64", 1, 1): lax.DotAlgorithmPreset.F64_F64_F64,
+    ("bf16", "f32", 1, 1): lax.DotAlgorithmPreset.BF16_BF16_F32,
+    ("bf16", "f32", 1, 3): lax.DotAlgorithmPreset.BF16_BF16_F32_X3,
+    ("bf16", "f32", 1, 6): lax.DotAlgorithmPreset.BF16_BF16_F32_X6,
+}
+
+
 def _precision(site: Site) -> Any:
     algorithm = site.attrs.get("algorithm")
     if algorithm is not None:
-        return lax.DotAlgorithm(
-            **{
-                name: value if not str(name).endswith("_type") else _type(value)
-                for name, value in algorithm.items()
-            }
-        )
+        return _algorithm(algorithm)
     found = site.attrs.get("precision_config")
     if not found or all(p == "DEFAULT" for p in found):
         return None
     return tuple(_PRECISIONS[p] for p in found)
+
+
+def _algorithm(found: Mapping[str, Any]) -> Any:
+    lhs, rhs = (
+        (found[f"{side}_precision_type"], found[f"{side}_component_count"])
+        for side in ("lhs", "rhs")
+    )
+    products = found["num_primitive_operations"]
+    preset = _PRESETS.get((lhs[0], found["accumulation_type"], lhs[1], products))
+    if preset is not None and lhs == rhs and not found["allow_imprecise_accumulation"]:
+        return preset
+    return lax.DotAlgorithm(**{n: _type(v) if n.endswith("_type") else v for n, v in found.items()})
 
 
 def _type(text: str) -> Any:
