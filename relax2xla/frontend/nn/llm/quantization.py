@@ -402,7 +402,7 @@ def quantize(model: Module, how: str | GroupScheme, native: bool | None = None) 
     are. native: multiply by the function in C++; None: on CPUs where there is a compiler.
     """
     chosen = scheme(how) if isinstance(how, str) else how
-    if not isinstance(chosen, GroupScheme):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(chosen, GroupScheme):
         raise UnsupportedError(
             f"quantize takes a name such as q4f16_1, or a GroupScheme; got {type(how).__name__}"
         )
