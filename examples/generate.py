@@ -79,8 +79,8 @@ def field(word: str) -> tuple[str, Any]:
     name, _, value = word.partition("=")
     try:
         return name, json.loads(value)
-    except json.JSONDecodeError as e:
-        raise ValueError(f"--set {word}: expected FIELD=JSON, as in hidden_size=128 ({e})") from None
+    except json.JSONDecodeError:
+        raise ValueError(f"--set {word}: expected FIELD=JSON, as in hidden_size=128") from None
 
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:

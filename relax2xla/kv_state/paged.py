@@ -136,6 +136,12 @@ class PagedKVCache(Exclusive, DeviceObject):
         self._pools = self._fresh()
         self._step: _Step | None = None
 
+    def __repr__(self) -> str:
+        return (
+            f"<PagedKVCache of {len(self.kinds)} layers, {self.dtype}: {self.total_length} of "
+            f"{self.sizes.tokens} tokens, {self.free_pages} pages free>"
+        )
+
     def _fresh(self) -> list[Any]:
         """Pools of zeros."""
         latent = (self._heads.slots, self._heads.size)

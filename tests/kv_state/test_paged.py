@@ -400,6 +400,7 @@ def test_a_refused_call_does_not_slide_the_windows() -> None:
             call()
         assert (cache.total_length, cache.free_pages) == (9, held)
     assert cache.query_positions().tolist() == list(range(9))
+    assert repr(cache) == f"<PagedKVCache of 2 layers, float32: 9 of 96 tokens, {held} pages free>"
     qkv = np.random.default_rng(3).normal(size=(9, HQ + 2 * HKV, D)).astype(np.float32)
     out = np.zeros((9, HQ, D), np.float32)
     cache.attention_with_fused_qkv(0, SCALE, qkv, out)

@@ -13,8 +13,9 @@ from relax2xla.cli.process.console import out, print_json, size, status, table, 
 from relax2xla.cli.reading.model import load_model, parse_shapes
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import format_of, symbols
-from relax2xla.ir import Call, Constant, ExternFunc, Function, GlobalVar, IRModule, Op
+from relax2xla.ir import Call, Constant, ExternFunc, Function, GlobalVar, IRModule, Op, Var
 from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.ir.source_names import result_names, source_name
 from relax2xla.ir.struct_info import show
 
 # Formats of programs that are made of rows, whose cost the shapes tell.
@@ -67,11 +68,10 @@ def report(file: Path, mod: IRModule) -> dict[str, Any]:
             {
                 "name": gvar.name_hint,
                 "public": "global_symbol" in f.attrs,
-                "parameters": [
-                    {"name": p.name_hint, "struct_info": show(p.struct_info)} for p in f.params
-                ],
+                "parameters": [parameter(p) for p in f.params],
                 "by_value": by_value.get(gvar.name_hint, []),
                 "result": show(f.ret_struct_info),
+                "result_names": list(result_names(f)),
                 "bindings": sum(len(b.bindings) for b in f.body.blocks),
             }
             for gvar, f in functions.items()
@@ -87,6 +87,12 @@ def report(file: Path, mod: IRModule) -> dict[str, Any]:
         found["costs"] = {n: asdict(c) for n, c in row_costs(functions.values()).items()}
         found["custom_calls"] = custom_calls(functions.values())
     return found
+
+
+def parameter(p: Var) -> dict[str, Any]:
+    """Its name in Relax, that of its source, and its struct info."""
+    own = source_name(p) or p.name_hint
+    return {"name": p.name_hint, "source_name": own, "struct_info": show(p.struct_info)}
 
 
 def operators(functions: Sequence[Function]) -> dict[str, int]:
@@ -167,7 +173,8 @@ def _print(found: dict[str, Any]) -> None:
         out(f"\n{f['name']}{'' if f['public'] else ' (private)'}{count}")
         for p in f["parameters"]:
             more = ", specialised by its value" if p["name"] in f.get("by_value", ()) else ""
-            out(f"  {p['name']}: {p['struct_info']}{more}")
+            own = f" ({p['source_name']})" if p["source_name"] != p["name"] else ""
+            out(f"  {p['name']}{own}: {p['struct_info']}{more}")
         if f["result"] is not None:
             out(f"  -> {f['result']}")
     if found["symbolic_dimensions"]:
