@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from relax2xla.cli.figures.costs import custom_calls, row_costs
+from relax2xla.cli.figures.parameters import parameter
 from relax2xla.cli.process.console import out, print_json, size, status, table, weights_text
 from relax2xla.cli.reading.model import load_model, parse_shapes
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import format_of, symbols
-from relax2xla.ir import Call, Constant, ExternFunc, Function, GlobalVar, IRModule, Op, Var
+from relax2xla.ir import Call, Constant, ExternFunc, Function, GlobalVar, IRModule, Op
 from relax2xla.ir.rewrite import post_order_deep
-from relax2xla.ir.source_names import result_names, source_name
+from relax2xla.ir.source_names import result_names
 from relax2xla.ir.struct_info import show
 
 # Formats of programs that are made of rows, whose cost the shapes tell.
@@ -87,12 +88,6 @@ def report(file: Path, mod: IRModule) -> dict[str, Any]:
         found["costs"] = {n: asdict(c) for n, c in row_costs(functions.values()).items()}
         found["custom_calls"] = custom_calls(functions.values())
     return found
-
-
-def parameter(p: Var) -> dict[str, Any]:
-    """Its name in Relax, that of its source, and its struct info."""
-    own = source_name(p) or p.name_hint
-    return {"name": p.name_hint, "source_name": own, "struct_info": show(p.struct_info)}
 
 
 def operators(functions: Sequence[Function]) -> dict[str, int]:

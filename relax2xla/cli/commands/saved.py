@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from relax2xla.cli.commands.inspect import parameter
+from relax2xla.cli.figures.parameters import parameter
 from relax2xla.cli.process.console import out
 from relax2xla.errors import DeviceError, TVMError
 from relax2xla.importers.files import check_file, symbols
