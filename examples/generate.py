@@ -74,6 +74,15 @@ def end_of_text(folder: Path) -> tuple[int, ...]:
     return ()
 
 
+def field(word: str) -> tuple[str, Any]:
+    """A field of config.json, of FIELD=JSON."""
+    name, _, value = word.partition("=")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        raise ValueError(f"--set {word}: expected FIELD=JSON, as in hidden_size=128") from None
+
+
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -96,8 +105,7 @@ def main(words: Sequence[str] | None = None) -> list[str]:
     if args.folder is None:
         model, tokenizer, end = small_model(), Bytes(), ()
     else:
-        pairs = [field.partition("=") for field in args.fields]
-        model = load(args.folder, {name: json.loads(value) for name, _, value in pairs})
+        model = load(args.folder, dict(map(field, args.fields)))
         tokenizer, end = FolderTokenizer(args.folder), end_of_text(args.folder)
     if args.quantize:
         quantize(model, args.quantize)

@@ -76,7 +76,6 @@ HINTS: Final = {
         (".pt", ".pth", ".ckpt"),
         f"it may hold weights alone, or need its classes. {_EXPORT}",
     ),
-    ".r2x": "it is a saved executable, which relax2xla run and inspect take, and load_module",
     ".safetensors": "it holds weights without the network; export the model to .onnx or .pt2",
     **dict.fromkeys(
         (".tflite", ".pb", ".h5", ".keras"),
@@ -98,6 +97,11 @@ def format_of(path: str | os.PathLike[str]) -> Format:
         return _EXPORTED
     if found is not None:
         return found
+    if suffix == ".r2x":
+        raise FileFormatError(
+            f"{path} is a saved executable, which relax2xla run and inspect take, and load_module; "
+            "it holds compiled programs, and no model to read: give the model that it was made of"
+        )
     what = f"the extension {suffix!r} is" if suffix else "a name without extension is"
     hint = f". {path.name}: {HINTS[suffix]}" if suffix in HINTS else ""
     raise FileFormatError(f"{path}: {what} not known; known are {KNOWN}{hint}")
@@ -195,13 +199,17 @@ def check_file(path: Path) -> bytes:
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            raise FileFormatError(
+                f"{path} is a link to {path.readlink()}, where there is no file"
+            ) from None
         raise FileFormatError(f"{path}: there is no such file{_similar(path)}") from None
     except (OSError, ValueError) as e:
         raise FileFormatError(f"{path}: cannot be read: {_reason(e)}") from None
     if stat.S_ISDIR(status.st_mode):
         inside = sorted(p.name for p in _listing(path) if p.suffix.lower() in BY_SUFFIX)
         hint = f"; it holds {', '.join(inside[:5])}" if inside else ""
-        raise FileFormatError(f"{path} is a directory; give one model file{hint}")
+        raise FileFormatError(f"{path} is a directory; give one file{hint}")
     if not stat.S_ISREG(status.st_mode):
         raise FileFormatError(f"{path} is no regular file (a pipe or a device)")
     if status.st_size == 0:

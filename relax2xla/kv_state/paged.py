@@ -136,6 +136,12 @@ class PagedKVCache(Exclusive, DeviceObject):
         self._pools = self._fresh()
         self._step: _Step | None = None
 
+    def __repr__(self) -> str:
+        return (
+            f"<PagedKVCache of {len(self.kinds)} layers, {self.dtype}: {self.total_length} of "
+            f"{self.sizes.tokens} tokens, {self.free_pages} pages free>"
+        )
+
     def _fresh(self) -> list[Any]:
         """Pools of zeros."""
         latent = (self._heads.slots, self._heads.size)
@@ -253,19 +259,19 @@ class PagedKVCache(Exclusive, DeviceObject):
     def _settle(self) -> Sequences:
         """End the step, if there is one: what left the windows goes."""
         if self._step is not None and self.sizes.sliding:
-            self._sequences.slid()
+            self._sequences = self._sequences.slid()
         self._step = None
         return self._sequences
 
     @contextmanager
     def _between_steps(self) -> Generator[Sequences]:
         """What is done between steps ends the step that there is, unless it is refused."""
-        step = self._step
+        before = self._step, self._sequences
         try:
             yield self._settle()
         except RunError:
-            # Where windows have slid the step's places are no longer those of its tokens.
-            self._step = None if self.sizes.sliding else step
+            # Windows slide back, too: the step's places are those of its tokens.
+            self._step, self._sequences = before
             raise
 
     def _prepared(self, ids: list[int], counts: list[int], slots: Ints) -> _Step:

@@ -9,7 +9,7 @@ anywhere (the end, the middle of a window, branches of a token tree) changes lis
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -142,12 +142,24 @@ class Sequences:
             )
         old.window, old.sink = window, sink
 
-    def slid(self) -> None:
-        """Let what left the windows go."""
-        for s in self._known.values():
+    def slid(self) -> Sequences:
+        """These without what left the windows: another object, or this one where nothing did."""
+        if not any(s.window and len(s) > s.window for s in self._known.values()):
+            return self
+        made = self._copy()
+        for s in made._known.values():
             if s.window and len(s) > s.window:
                 sink = max(s.sink, s.shared)
-                self._keep(s, np.delete(s.slots, np.s_[sink : sink + len(s) - s.window]))
+                made._keep(s, np.delete(s.slots, np.s_[sink : sink + len(s) - s.window]))
+        return made
+
+    def _copy(self) -> Sequences:
+        made = Sequences(0, self.page_size)
+        made.total, made._free = self.total, self._free.copy()
+        made._holders, made._used = self._holders.copy(), self._used.copy()
+        # Slots are never written to, only replaced.
+        made._known = {n: replace(s, tree=s.tree.copy()) for n, s in self._known.items()}
+        return made
 
     def append(self, numbers: Items[int], lengths: Items[int], trees: Items[Items[int]]) -> Ints:
         """New tokens at the ends: their slots, one sequence after the other.

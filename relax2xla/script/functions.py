@@ -338,14 +338,18 @@ class FunctionParser(Evaluator):
     ) -> ir.Var:
         """Emit ``name = value``; an annotation must hold, and may say less than is known.
 
-        As in TVM it says nothing to another name of a variable of which more is known.
+        As in TVM one that says less counts for a call of variables alone: other names, tuples,
+        their fields, and calls whose operands are computed first, keep what is known of them.
         """
         span = self.source.statement_span(node)
-        value = self._normal(value, span)
+        written, value = value, self._normal(value, span)
         known = value.struct_info_
         if info is not None:
             self._check(node, repr(name), info, known)
-            if isinstance(value, ir.Var) and known is not None and info.is_base_of(known):
+            kept = isinstance(value, ir.Var | ir.Tuple | ir.TupleGetItem) or (
+                isinstance(value, ir.Call) and value is not written
+            )
+            if kept and known is not None and info.is_base_of(known):
                 info = None
         if info is None and known is not None and self._is_output(node, name):
             known = outside_dataflow(known)

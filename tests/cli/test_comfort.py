@@ -165,7 +165,7 @@ def test_a_function_of_jax(function: str, here: Path, cli: Cli) -> None:
         ("jax:no_program:f", "No module named 'no_program'"),
         ("jax:some_program:shapeless", "give the function an attribute example_args"),
         ("jax:", "name a model"),
-        ("hf:./no-folder", "cannot be made"),
+        ("hf:./no-folder", "expected a folder that save_pretrained of transformers wrote"),
         ("other:name", "there is no such file"),
     ],
 )

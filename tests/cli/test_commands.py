@@ -36,8 +36,13 @@ def test_inspect_as_json(models: Models, cli: Cli) -> None:
     assert found["weights"]["elements"] == 12
     (main,) = found["functions"]
     assert main["parameters"] == [
-        {"name": "in_x", "struct_info": 'Tensor((n, 4), dtype="float32")'}
+        {
+            "name": "in_x",
+            "source_name": "in.x",
+            "struct_info": 'Tensor((n, 4), dtype="float32")',
+        }
     ]
+    assert main["result_names"] == ["z"]
 
 
 def test_inspect_text(models: Models, cli: Cli) -> None:

@@ -289,6 +289,20 @@ def test_a_pipe_is_not_read(cli: Cli, tmp_path: Path) -> None:
     refused(cli, "inspect", tmp_path / "model.mlir", says="no regular file")
 
 
+def test_a_link_to_nothing(cli: Cli, tmp_path: Path) -> None:
+    link = tmp_path / "model.onnx"
+    link.symlink_to("gone.onnx")
+    done = cli("inspect", link)
+    assert (done.code, "is a link to gone.onnx, where there is no file" in done.err) == (2, True)
+
+
+def test_a_saved_executable_is_no_model(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "model.r2x"
+    file.write_bytes(b"PK\3\4")
+    done = cli("convert", file, "-o", tmp_path / "out.mlir")
+    assert (done.code, "is a saved executable, which relax2xla run" in done.err) == (2, True)
+
+
 def test_errors_of_a_real_process(tmp_path: Path) -> None:
     (tmp_path / "random.stablehlo").write_bytes(b"ML\xefR\rStableHLO_v1.0.0\0" + bytes(99))
     done = shell("convert", "random.stablehlo", "-o", "out.mlir", cwd=tmp_path)

@@ -44,7 +44,10 @@ def test_files_and_errors(
 
 def test_what_is_refused(model: Path, cli: Cli, tmp_path: Path) -> None:
     assert "give -o OUT" in cli("quantize", model).err
-    assert "bits are 8 or 4" in cli("quantize", model, "--bits", 5, "--verify").err
+    for wrong in (("--bits", 5), ("--group", 3), ("--group", 0)):
+        done = cli("quantize", model, *wrong, "--verify")
+        assert done.code == 2
+        assert "bits are 8 or 4 and groups of an even number" in done.err
     assert "is the file that is read" in cli("quantize", model, "-o", model).err
     small = tmp_path / "small.mlirbc"
     assert cli("quantize", model, "-o", small).code == 0

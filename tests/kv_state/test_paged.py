@@ -383,6 +383,36 @@ def test_what_is_refused_during_a_step_does_not_end_it() -> None:
     assert cache.total_length == 2
 
 
+def test_a_refused_call_does_not_slide_the_windows() -> None:
+    cache = make(sliding=True)
+    cache.add_sequence(0)
+    cache.enable_sliding_window(0, 6, 1)
+    pages = cache.free_pages
+    cache.begin_forward([0], [9])
+    held = cache.free_pages
+    for call in (
+        lambda: cache.remove_sequence(4),
+        lambda: cache.popn(0, 7),
+        lambda: cache.fork_sequence(0, 1, 5),
+        lambda: cache.begin_forward([0, 4], [1, 1]),
+    ):
+        with pytest.raises(RunError):
+            call()
+        assert (cache.total_length, cache.free_pages) == (9, held)
+    assert cache.query_positions().tolist() == list(range(9))
+    assert repr(cache) == f"<PagedKVCache of 2 layers, float32: 9 of 96 tokens, {held} pages free>"
+    qkv = np.random.default_rng(3).normal(size=(9, HQ + 2 * HKV, D)).astype(np.float32)
+    out = np.zeros((9, HQ, D), np.float32)
+    cache.attention_with_fused_qkv(0, SCALE, qkv, out)
+    q, k, v = np.split(qkv, [HQ, HQ + HKV], 1)
+    want, _ = softmax_attention(q, k, v, np.tri(9, dtype=bool))
+    np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
+    cache.end_forward()
+    assert cache.total_length == 6
+    cache.remove_sequence(0)
+    assert cache.free_pages == pages
+
+
 def test_arguments_of_another_kind() -> None:
     cache = make()
     cache.add_sequence(np.int64(0))

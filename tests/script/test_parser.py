@@ -230,6 +230,25 @@ def test_weaker_annotation_is_kept() -> None:
     assert func.ret_struct_info == R.Tensor(ndim=1)
 
 
+def test_weaker_annotation_of_what_is_computed_in_steps() -> None:
+    """As in TVM: it counts for a call of variables alone."""
+    func = parse("""
+        @R.function
+        def main(x: R.Tensor((2,), "float16")):
+            y: R.Tensor([2]) = R.exp(R.exp(x))
+            pair: R.Tuple(R.Tensor, R.Object) = (y, x)
+            first: R.Object = pair[0]
+            other: R.Tensor = first
+            last: R.Tensor([2]) = R.exp(other)
+            return last
+    """)
+    kind = R.Tensor((2,), "float16")
+    found = {b.var.name_hint: b.var.struct_info for b in func.body.blocks[0].bindings}
+    assert [found[name] for name in ("y", "first", "other")] == [kind] * 3
+    assert found["pair"] == R.Tuple(kind, kind)
+    assert found["last"] == R.Tensor((2,))
+
+
 def test_spans() -> None:
     text = "@R.function\ndef main(é: R.Tensor((2,))):\n    y = R.add(é, R.exp(é))\n    return y\n"
     func = from_source(text, filename="net.py")

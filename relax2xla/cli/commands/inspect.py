@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from relax2xla.cli.figures.costs import custom_calls, row_costs
+from relax2xla.cli.figures.parameters import parameter
 from relax2xla.cli.process.console import out, print_json, size, status, table, weights_text
 from relax2xla.cli.reading.model import load_model, parse_shapes
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import format_of, symbols
 from relax2xla.ir import Call, Constant, ExternFunc, Function, GlobalVar, IRModule, Op
 from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.ir.source_names import result_names
 from relax2xla.ir.struct_info import show
 
 # Formats of programs that are made of rows, whose cost the shapes tell.
@@ -67,11 +69,10 @@ def report(file: Path, mod: IRModule) -> dict[str, Any]:
             {
                 "name": gvar.name_hint,
                 "public": "global_symbol" in f.attrs,
-                "parameters": [
-                    {"name": p.name_hint, "struct_info": show(p.struct_info)} for p in f.params
-                ],
+                "parameters": [parameter(p) for p in f.params],
                 "by_value": by_value.get(gvar.name_hint, []),
                 "result": show(f.ret_struct_info),
+                "result_names": list(result_names(f)),
                 "bindings": sum(len(b.bindings) for b in f.body.blocks),
             }
             for gvar, f in functions.items()
@@ -167,7 +168,8 @@ def _print(found: dict[str, Any]) -> None:
         out(f"\n{f['name']}{'' if f['public'] else ' (private)'}{count}")
         for p in f["parameters"]:
             more = ", specialised by its value" if p["name"] in f.get("by_value", ()) else ""
-            out(f"  {p['name']}: {p['struct_info']}{more}")
+            own = f" ({p['source_name']})" if p["source_name"] != p["name"] else ""
+            out(f"  {p['name']}{own}: {p['struct_info']}{more}")
         if f["result"] is not None:
             out(f"  -> {f['result']}")
     if found["symbolic_dimensions"]:

@@ -48,10 +48,11 @@ def run_quantize(
             raise TVMError(f"{output}: a quantised model is written as .relax, .mlir or .mlirbc")
         if output.exists() and output.resolve() == file.resolve():
             raise TVMError(f"{output} is the file that is read; give another name")
+    quantised = QuantizeWeights(bits, group)
     shapes = parse_shapes(shape)
     mod = load_model(file, trust, shapes)
     with status("quantising"):
-        made = QuantizeWeights(bits, group)(mod)
+        made = quantised(mod)
     before, after = (weights(list(m.relax_functions().values())) for m in (mod, made))
     if before["bytes"] == after["bytes"]:
         raise TVMError(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from relax2xla.cli.figures.parameters import parameter
 from relax2xla.cli.process.console import out
 from relax2xla.errors import DeviceError, TVMError
 from relax2xla.importers.files import check_file, symbols
@@ -76,11 +77,9 @@ def _function(executable: SavedExecutable, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "public": True,
-        "parameters": [
-            {"name": p.name_hint, "struct_info": show(p.struct_info)}
-            for p in _params(executable, name)
-        ],
+        "parameters": [parameter(p) for p in _params(executable, name)],
         "result": None if entry is None else show(entry.func.ret_struct_info),
+        "result_names": list(executable.results.get(name, ())),
     }
 
 

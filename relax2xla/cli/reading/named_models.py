@@ -102,6 +102,13 @@ def _timm(name: str, folder: Path) -> Path:
 
 def _hf(name: str, folder: Path) -> Path:
     """A folder, or a model of transformers' cache; nothing is downloaded and no code of it run."""
+    if name.startswith((".", "/", "~")):
+        name = os.path.expanduser(name)
+        if not os.path.isfile(os.path.join(name, "config.json")):
+            raise TVMError(
+                f"hf:{name}: expected a folder that save_pretrained of transformers wrote; there "
+                f"is no file {os.path.join(name, 'config.json')}"
+            )
     transformers: Any = importlib.import_module("transformers")
     model = transformers.AutoModel.from_pretrained(name, local_files_only=True)
     model.config.return_dict = True

@@ -53,10 +53,10 @@ class QuantizeWeights(FunctionPass):
     """
 
     def __init__(self, bits: int = 8, group: int = 32, least: int = 4096) -> None:
-        if bits not in (8, 4) or group < 2 or group % 2:
+        if not _is_integer(bits, group) or bits not in (8, 4) or group < 2 or group % 2:
             raise TransformError(
                 f"QuantizeWeights: bits are 8 or 4 and groups of an even number of values; got "
-                f"bits={bits}, group={group}"
+                f"bits={bits!r}, group={group!r}"
             )
         self.bits, self.group, self.least = bits, group, least
 
@@ -90,10 +90,15 @@ class QuantizeWeights(FunctionPass):
         return made[id(held)][1]
 
 
+def _is_integer(*values: object) -> bool:
+    return all(isinstance(v, int) and not isinstance(v, bool) for v in values)
+
+
 def _dequantised(weight: Array, bits: int, group: int) -> Expr:
     """The weight again, of integers and scales; raises TransformError for what is not finite."""
     dtype, top = str(weight.dtype), 2 ** (bits - 1) - 1
     rows, columns = weight.shape[0], math.prod(weight.shape[1:])
+    group = min(group, columns + columns % 2)  # no wider than a row, and even
     groups = -(-columns // group)
     full = np.zeros((rows, groups * group), np.float32)
     full[:, :columns] = weight.reshape(rows, columns)

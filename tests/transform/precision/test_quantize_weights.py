@@ -83,8 +83,10 @@ def test_what_is_small_or_no_weight_stays() -> None:
 
 
 def test_settings_that_are_wrong() -> None:
-    with pytest.raises(TransformError, match="bits are 8 or 4"):
-        QuantizeWeights(bits=3)
+    wrong: list[tuple[Any, Any]] = [(3, 32), (8.0, 32), (8, 3), (8, 0), (4, -2), (8, 32.0)]
+    for bits, group in wrong:
+        with pytest.raises(TransformError, match=f"bits are 8 or 4.*bits={bits}, group={group}"):
+            QuantizeWeights(bits, group)
     bad = np.full((80, 80), np.inf, np.float32)
     bb, x = BlockBuilder(), Var("x", TensorStructInfo((2, 80)))
     with bb.function("main", [x]):
@@ -93,6 +95,12 @@ def test_settings_that_are_wrong() -> None:
         bb.emit_func_output(out)
     with pytest.raises(TransformError, match="not finite"):
         QuantizeWeights()(bb.get())
+
+
+def test_a_group_of_whole_rows() -> None:
+    """A wider one takes no more room."""
+    rows = held(QuantizeWeights(8, 72, least=1)(program()))
+    assert held(QuantizeWeights(8, 10**12, least=1)(program())) == rows
 
 
 def test_copies_of_calls_stay() -> None:

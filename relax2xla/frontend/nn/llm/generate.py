@@ -112,19 +112,24 @@ class Generator:
         tokens: int | None = None,
         chunk: int = 256,
         page: int = 16,
-        end: Sequence[int] = (),
+        end: int | Sequence[int] = (),
     ) -> None:
-        if min(sequences, chunk, page) < 1 or chunk < sequences:
+        if tokens is None:
+            tokens = sequences * min(model.context, 1024)
+        sizes = {"sequences": sequences, "tokens": tokens, "chunk": chunk, "page": page}
+        if any(_index(n) < 1 for n in sizes.values()) or chunk < sequences:
             raise CallError(
-                f"sequences={sequences}, chunk={chunk}, page={page}: all must be positive, and a "
-                "step must have room for a token of each sequence"
+                f"{', '.join(f'{k}={v!r}' for k, v in sizes.items())}: all must be positive whole "
+                "numbers, and a step (chunk) must have room for a token of each sequence"
             )
-        room = tokens or sequences * min(model.context, 1024)
+        end = [end] if isinstance(end, int) else list(end)
+        if any(_index(t) < 0 for t in end):
+            raise CallError(f"end={end!r}: these are tokens, whole numbers")
         self.tokenizer = tokenizer
         self.end = frozenset(end)
         self.vocab, self.context = model.vocab, model.context
         self._sequences, self._chunk, self._page = sequences, chunk, page
-        self._pages = -(-room // page)
+        self._pages = -(-tokens // page)
         self._compiled = model.jit(_SPEC, out_format="jax")
         made = self._compiled["create_paged_kv_cache"]
         self._cache: Any = made(sequences, self._pages * page, chunk, page, 0)
@@ -144,9 +149,9 @@ class Generator:
         sampling: for all, or one for each prompt; None: greedy. Raises as ``submit``.
         """
         several = _prompts(prompts)
-        how = (
+        how: list[Any] = (
             [sampling or Sampling()] * len(several)
-            if sampling is None or isinstance(sampling, Sampling)
+            if not isinstance(sampling, list | tuple)
             else list(sampling)
         )
         if len(how) != len(several):
@@ -192,19 +197,22 @@ class Generator:
         if request.finish is not None:
             return
         request.finish = "cancelled"
-        if request in self._active:
-            self._leave(request)
-        elif request in self._waiting:
-            self._waiting.remove(request)
+        # Where a step runs (in another thread), the next one lets it go.
+        if self._lock.acquire(blocking=False):
+            try:
+                self._let_go()
+            finally:
+                self._lock.release()
 
     @property
     def busy(self) -> bool:
         """Whether there is a request that is not done."""
-        return bool(self._active or self._waiting)
+        return any(r.finish is None for r in (*self._active, *self._waiting))
 
     def step(self) -> list[Piece]:
         """One step of the model, and what it gave; nothing where there is no request."""
         with self._alone("step"):
+            self._let_go()
             self._admit()
             plan = self._plan()
             if not plan:
@@ -216,8 +224,9 @@ class Generator:
             made: list[Piece] = []
             for row, (request, count) in zip(logits, plan, strict=True):
                 request.cached += count
-                if not request.pending:
+                if not request.pending and request.finish is None:
                     made.append(self._took(request, request.sampler(row)))
+            self._let_go()
             return made
 
     def logits(self, prompt: str | Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -246,6 +255,8 @@ class Generator:
         return _Alone(self._lock, what)
 
     def _request(self, prompt: str | Sequence[int], sampling: Sampling, least: int = 1) -> Request:
+        if not isinstance(sampling, Sampling):
+            raise CallError(f"sampling is a Sampling; got {sampling!r:.100}")
         tokens = self._tokens(prompt)
         left = self.context - len(tokens)
         if left < least:
@@ -299,9 +310,17 @@ class Generator:
     def _reserved(self) -> int:
         return sum(map(self._need, self._active))
 
+    def _let_go(self) -> None:
+        """Of requests that were cancelled."""
+        for request in [r for r in self._active if r.finish is not None]:
+            self._leave(request)
+
     def _admit(self) -> None:
         """Take up those that wait, in their order, as long as pages for all of each are left."""
         while self._waiting and len(self._active) < self._sequences:
+            if self._waiting[0].finish is not None:
+                self._waiting.popleft()
+                continue
             if self._reserved() + self._need(self._waiting[0]) > self._pages:
                 return
             request = self._waiting.popleft()
@@ -364,8 +383,8 @@ class Generator:
             if request.stream is not None and request.stream.stopped:
                 finish = "stop"
             self._leave(request)
+            request.finish = request.finish or finish  # it may have been cancelled meanwhile
         request.text += text
-        request.finish = finish
         return Piece(request, token, text, finish)
 
     def _leave(self, request: Request) -> None:
@@ -403,6 +422,11 @@ _SPEC: Final[dict[str, Any]] = {
         "$": {"param_mode": "plain", "effect_mode": "none"},
     },
 }
+
+
+def _index(value: Any) -> int:
+    """A whole number; -1 for what is none."""
+    return -1 if isinstance(value, bool) or not hasattr(value, "__index__") else int(value)
 
 
 def _prompts(given: Any) -> list[Any]:

@@ -33,6 +33,8 @@ Array = npt.NDArray[Any]
 _WORD: Final = 32
 _SYMBOL: Final = "relax2xla_quantised_matmul"
 _CHOSEN: Final = "relax2xla_quantised_chosen"
+# Words of a group that the function in C++ reads, by bits.
+_NATIVE_WORDS: Final = {3: 4, 4: 4, 8: 8}
 _DTYPES: Final = {"f16": "float16", "f32": "float32", "bf16": "bfloat16"}
 # Of the last product, whose errors go straight into the logits, under the names of models.
 _LAST: Final = ("head", "lm_head", "lm_head.linear", "embed_out")
@@ -56,6 +58,17 @@ class GroupScheme:
     embedding: bool
     last: bool
 
+    def __post_init__(self) -> None:
+        _check_integers("GroupScheme", bits=self.bits, group=self.group)
+        if not 2 <= self.bits <= 8:
+            raise UnsupportedError(f"GroupScheme: bits are 2 to 8; got {self.bits}")
+        if self.group < 1 or self.group % self.per_word:
+            raise UnsupportedError(
+                f"GroupScheme: a group is a multiple of {self.per_word}, the values of {self.bits} "
+                f"bits in a word; got {self.group}"
+            )
+        _check_scales("GroupScheme", self.dtype)
+
     @property
     def top(self) -> int:
         """The largest value."""
@@ -65,6 +78,12 @@ class GroupScheme:
     def per_word(self) -> int:
         """Values of a word."""
         return _WORD // self.bits
+
+    @property
+    def native(self) -> bool:
+        """Whether the function in C++ reads it: MLC's sizes of groups, scales of f16 and f32."""
+        words = _NATIVE_WORDS.get(self.bits, 0)
+        return self.group == words * self.per_word and self.dtype != "bfloat16"
 
     def packed(self, weight: Array) -> tuple[Array, Array]:
         """Words (rows, words), uint32, and scales (rows, groups) of a weight (rows, columns).
@@ -116,6 +135,15 @@ class AwqScheme:
     dtype: str = "float16"
     bits: int = 4
 
+    def __post_init__(self) -> None:
+        _check_integers("AwqScheme", bits=self.bits, group=self.group)
+        if self.bits != 4 or self.group < 1:
+            raise UnsupportedError(
+                f"AwqScheme: bits are 4, and a group has at least one value; got bits={self.bits}, "
+                f"group={self.group}"
+            )
+        _check_scales("AwqScheme", self.dtype)
+
     # The place in its word of value 0, 1, ...
     places = (0, 4, 1, 5, 2, 6, 3, 7)
 
@@ -139,6 +167,18 @@ class AwqScheme:
         )
         made = op.multiply(centred, op.expand_dims(expr_of(scales), [1]))
         return wrap_nested(op.astype(op.reshape(made, (size, out)), dtype), "dequantised")
+
+
+def _check_integers(what: str, **given: Any) -> None:
+    for name, value in given.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise UnsupportedError(f"{what}: {name} is an integer; got {value!r}")
+
+
+def _check_scales(what: str, dtype: Any) -> None:
+    if dtype not in _DTYPES.values():
+        known = ", ".join(_DTYPES.values())
+        raise UnsupportedError(f"{what}: scales are {known}; got {dtype!r}")
 
 
 def _unpacked(words: Tensor, bits: int, places: Any) -> Tensor:
@@ -181,7 +221,7 @@ class GroupQuantizedLinear(Module):
 
     def __init__(self, size: int, out: int, how: GroupScheme, bias: bool, native: bool) -> None:
         self.in_features, self.out_features = size, out
-        self.scheme, self.native = how, native and how.dtype != "bfloat16"
+        self.scheme, self.native = how, native and how.native
         groups = -(-size // how.group)
         shapes = [(out, groups * how.group // how.per_word), (out, groups)]
         words, scales = shapes if how.by_rows else [s[::-1] for s in shapes]
@@ -223,7 +263,7 @@ class GroupQuantizedChosenLinear(Module):
 
     def __init__(self, groups: int, size: int, out: int, how: GroupScheme, native: bool) -> None:
         self.groups, self.in_features, self.out_features = groups, size, out
-        self.scheme, self.native = how, native and how.dtype != "bfloat16"
+        self.scheme, self.native = how, native and how.native
         count = -(-size // how.group)
         shapes = [(out, count * how.group // how.per_word), (out, count)]
         words, scales = shapes if how.by_rows else [s[::-1] for s in shapes]
@@ -260,7 +300,7 @@ class GroupQuantizedEmbedding(Module):
 
     def __init__(self, num: int, dim: int, how: GroupScheme, dtype: str, native: bool) -> None:
         self.num, self.dim, self.scheme = num, dim, how
-        self.out_dtype, self.native = dtype, native
+        self.out_dtype, self.native = dtype, native and how.native
         groups = -(-dim // how.group)
         self.q_weight = Parameter((num, groups * how.group // how.per_word), "uint32")
         self.q_scale = Parameter((num, groups), how.dtype)
@@ -362,6 +402,10 @@ def quantize(model: Module, how: str | GroupScheme, native: bool | None = None) 
     are. native: multiply by the function in C++; None: on CPUs where there is a compiler.
     """
     chosen = scheme(how) if isinstance(how, str) else how
+    if not isinstance(chosen, GroupScheme):
+        raise UnsupportedError(
+            f"quantize takes a name such as q4f16_1, or a GroupScheme; got {type(how).__name__}"
+        )
     native = _native() if native is None else native
     return _Quantizer(chosen, native).visit("", model)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,18 +35,35 @@ class Sampling:
     ignore_end: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
+        for name in ("stop", "stop_tokens"):
+            given: Any = getattr(self, name)
+            one = isinstance(given, str) or not isinstance(given, Iterable)
+            object.__setattr__(self, name, (given,) if one else tuple(given))
         checks = {
-            "temperature must be at least 0": np.isfinite(self.temperature)
-            and self.temperature >= 0,
-            "top_k must be at least 0": self.top_k >= 0,
-            "top_p must be above 0 and at most 1": 0 < self.top_p <= 1,
-            "max_tokens must be at least 1": self.max_tokens is None or self.max_tokens >= 1,
-            "a stop word must not be empty": all(self.stop),
+            "temperature must be a finite number of at least 0": _number(self.temperature)
+            and 0 <= self.temperature < np.inf,
+            "top_k must be a whole number of at least 0": _whole(self.top_k) and self.top_k >= 0,
+            "top_p must be a number above 0 and at most 1": _number(self.top_p)
+            and 0 < self.top_p <= 1,
+            "seed must be None or a whole number of at least 0": self.seed is None
+            or (_whole(self.seed) and self.seed >= 0),
+            "max_tokens must be None or a whole number of at least 1": self.max_tokens is None
+            or (_whole(self.max_tokens) and self.max_tokens >= 1),
+            "stop words must be texts, none of them empty": all(
+                isinstance(word, str) and word for word in self.stop
+            ),
+            "stop_tokens must be whole numbers": all(map(_whole, self.stop_tokens)),
         }
         if failed := [text for text, fits in checks.items() if not fits]:
             raise ValueError(f"{'; '.join(failed)}; got {self}")
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 class Sampler:

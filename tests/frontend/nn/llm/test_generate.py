@@ -109,6 +109,7 @@ def test_what_does_not_fit_is_refused(generator: Generator) -> None:
         "the prompt is empty": ([], None),
         "a prompt is text or tokens; got .None": ([None], None),
         "a prompt is text or tokens; got .1, 2.5": ([1, 2.5], None),
+        "sampling is a Sampling; got .'max_tokens': 3": ([1], {"max_tokens": 3}),
     }
     for said, (prompt, how) in cases.items():
         with pytest.raises(CallError, match=said):
@@ -181,3 +182,53 @@ def test_one_thread_at_a_time(generator: Generator) -> None:
         thread.start()
         thread.join()
     assert "another thread is using this object" in str(failed[0])
+
+
+class Waits:
+    """Token 10 is "a", and so on; ``hold`` lets a step wait while it makes text."""
+
+    def __init__(self) -> None:
+        self.held, self.hold = threading.Event(), threading.Event()
+
+    def encode(self, text: str) -> list[int]:
+        return Letters().encode(text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        self.held.set()
+        assert self.hold.wait(60)
+        return Letters().decode(tokens)
+
+
+def test_what_other_threads_do_in_a_step_waits_for_its_end(
+    generator: Generator, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, texts = Waits(), [Letters().decode(tokens) for tokens in alone]
+    monkeypatch.setattr(generator, "tokenizer", waits)
+    how = Sampling(max_tokens=6)
+    kept, dropped = (generator.submit(PROMPTS[i], how) for i in (0, 1))
+
+    def run() -> None:
+        while generator.busy:
+            generator.step()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert waits.held.wait(60)
+    with pytest.raises(RunError, match="another thread is using this object"):
+        generator.generate([PROMPTS[2]], how)
+    generator.cancel(dropped)
+    waits.hold.set()
+    thread.join()
+    assert (kept.text, kept.finish) == (texts[0], "length")
+    assert (dropped.finish, len(dropped.tokens) < 6) == ("cancelled", True)
+    assert generator.generate([PROMPTS[2]], how)[0].text == texts[2]
+
+
+def test_wrong_sizes() -> None:
+    model = CausalLM(config_from(FIELDS))
+    wrong: list[dict[str, Any]] = [{"sequences": 1.5}, {"tokens": 0}, {"chunk": 4}, {"page": True}]
+    for sizes in wrong:
+        with pytest.raises(CallError, match="all must be positive whole numbers"):
+            Generator(model, **sizes)
+    with pytest.raises(CallError, match="these are tokens"):
+        Generator(model, end=[1, "</s>"])  # pyright: ignore[reportArgumentType]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from relax2xla.frontend.nn.llm.quantization import (
     GroupQuantizedChosenLinear,
     GroupQuantizedEmbedding,
     GroupQuantizedLinear,
+    GroupScheme,
     quantize,
     scheme,
 )
@@ -184,3 +186,43 @@ def test_what_stays_as_it_is() -> None:
     assert kinds("q4f16_2") == ["inner"]
     with pytest.raises(UnsupportedError, match="as in q4f16_1"):
         scheme("q5f16_1")
+
+
+@pytest.mark.parametrize(("bits", "group", "dtype"), [(4, 64, "float16"), (2, 16, "float32")])
+def test_schemes_of_your_own(bits: int, group: int, dtype: str, rng: np.random.Generator) -> None:
+    """Groups that the function in C++ does not read are computed with by operators."""
+    how = GroupScheme(bits, dtype, group, by_rows=True, embedding=True, last=True)
+    model = Linear(rng, 100, 7)
+    weight = np.asarray(model.l.weight.data)
+    quantize(model, how)
+    words, scales = how.packed(weight)
+    x = rng.normal(size=(3, 100)).astype(np.float32)
+    want = x @ read(words, scales, bits, group, 100).T + 1
+    np.testing.assert_allclose(np.asarray(model(x)), want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"bits": 9}, "bits are 2 to 8; got 9"),
+        ({"bits": "4"}, "bits is an integer; got '4'"),
+        ({"group": 33}, "a group is a multiple of 8, the values of 4 bits in a word; got 33"),
+        ({"group": 0}, "got 0"),
+        ({"group": 32.0}, "group is an integer; got 32.0"),
+        ({"dtype": "f16"}, "scales are float16, float32, bfloat16; got 'f16'"),
+    ],
+)
+def test_wrong_schemes(changed: dict[str, Any], said: str) -> None:
+    fields: dict[str, Any] = {"bits": 4, "dtype": "float16", "group": 32}
+    with pytest.raises(UnsupportedError, match="GroupScheme: .*" + re.escape(said)):
+        GroupScheme(**(fields | changed), by_rows=True, embedding=True, last=True)
+
+
+def test_wrong_schemes_of_awq(rng: np.random.Generator) -> None:
+    with pytest.raises(UnsupportedError, match=r"AwqScheme: bits are 4.*bits=8, group=128"):
+        AwqScheme(bits=8)
+    with pytest.raises(UnsupportedError, match="AwqScheme: scales are"):
+        AwqScheme(dtype="int8")
+    wrong: Any = AwqScheme()
+    with pytest.raises(UnsupportedError, match="or a GroupScheme; got AwqScheme"):
+        quantize(Linear(rng, 8, 8), wrong)

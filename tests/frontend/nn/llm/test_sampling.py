@@ -48,11 +48,18 @@ def test_greedy_takes_the_first_of_equals() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("temperature", -1.0, "temperature must be at least 0"),
-        ("top_p", 0.0, "top_p must be above 0"),
-        ("top_k", -1, "top_k must be at least 0"),
-        ("max_tokens", 0, "max_tokens must be at least 1"),
-        ("stop", ("",), "must not be empty"),
+        ("temperature", -1.0, "temperature must be a finite number of at least 0"),
+        ("top_p", 0.0, "top_p must be a number above 0"),
+        ("top_k", -1, "top_k must be a whole number of at least 0"),
+        ("max_tokens", 0, "max_tokens must be None or a whole number of at least 1"),
+        ("max_tokens", 3.5, "max_tokens must be None or a whole number"),
+        ("temperature", float("inf"), "temperature must be a finite number"),
+        ("temperature", "1", "temperature must be a finite number"),
+        ("seed", -1, "seed must be None or a whole number of at least 0"),
+        ("seed", 1.5, "seed must be None or a whole number of at least 0"),
+        ("stop", ("a", 1), "stop words must be texts"),
+        ("stop_tokens", ("a",), "stop_tokens must be whole numbers"),
+        ("stop", ("",), "none of them empty"),
     ],
 )
 def test_settings_out_of_range(field: str, value: Any, said: str) -> None:
