@@ -20,6 +20,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -445,7 +446,8 @@ def main() -> None:
             one = known.get(kernel["number"])
             if one is None:
                 one = next(made)
-                out.write(json.dumps([kernel["number"], *one]) + "\n")
+                kept_loops = [astuple(x) for x in one.loops]
+                out.write(json.dumps([kernel["number"], *one[:3], kept_loops]) + "\n")
                 out.flush()
             found.append(one)
             if len(found) % 100 == 0:
