@@ -192,6 +192,16 @@ _FACTORY_SIZES: dict[str, Any] = {
     "dtype": "float32", "vocab_size": 64, "chunk_size": 64, "global_symbol": "main",
 }  # fmt: skip
 
+_MLC_WORDS = {
+    r"\btvm\._ffi\b": "tvm_ffi",
+    r"\btirx\.Expr\b": "tirx.PrimExpr",
+    r"\b(rx|relax)\.(Tensor|Object|Shape|Tuple)Type\b": r"\1.\2StructInfo",
+    r"\b(rx|relax)\.prim_value\b": r"\1.PrimValue",
+    r"\bout_ty=": "out_sinfo=",
+    r"\bty_args=": "sinfo_args=",
+}
+"""What MLC-LLM says for versions of TVM before and after 0.25, and what that is in 0.25."""
+
 _FACTORIES = (
     "compiler_pass.attach_logit_processor", "compiler_pass.attach_spec_decode_aux_funcs",
     "compiler_pass.attach_softmax_with_temperature", "compiler_pass.attach_sampler",
@@ -211,7 +221,6 @@ def _import_mlc(folder: Path, scratch: Path) -> None:
         room, _, name = old.rpartition(".")
         sys.modules[old] = _tvm(new)
         setattr(_tvm(room), name, _tvm(new))
-    tvm.tirx.Expr = tvm.tirx.PrimExpr
     tvm.tirx.Schedule = _tvm("tvm.s_tir").Schedule
     tvm.dlight = _tvm("tvm.s_tir.dlight")
     _tvm("tvm_ffi").register_func = _tvm("tvm_ffi").register_global_func
@@ -223,7 +232,9 @@ def _import_mlc(folder: Path, scratch: Path) -> None:
         target = scratch / "mlc_llm" / path.relative_to(folder / "python" / "mlc_llm")
         target.parent.mkdir(parents=True, exist_ok=True)
         text = newer(path.read_text("utf-8"))
-        target.write_text(re.sub(r"\btvm\._ffi\b", "tvm_ffi", text), "utf-8")
+        for said, known in _MLC_WORDS.items():
+            text = re.sub(said, known, text)
+        target.write_text(text, "utf-8")
     for name in ("ndk", "tar", "xcode", "emcc"):  # of code generators, not in each wheel
         if importlib.util.find_spec(f"tvm.contrib.{name}") is None:
             sys.modules[f"tvm.contrib.{name}"] = MagicMock()
