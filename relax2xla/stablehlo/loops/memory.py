@@ -58,11 +58,14 @@ def allocate(
         axes = [a for a in axes if not a.thread.startswith(("threadIdx", "vthread"))]
     shape = fixed_shape(kernel, buffer, scope) if shape is None else shape
     whole = [*(a.size for a in axes), *shape]
-    if size_of(axes) * math.prod(shape) > MOST_ELEMENTS:
+    if math.prod(whole) > MOST_ELEMENTS:
+        kernel.line = buffer.line or kernel.line
         each = f", {math.prod(shape)} for each of {size_of(axes)} lanes" if axes else ""
+        width = DTYPES[buffer.dtype].nbytes
         raise kernel.error(
-            f"the buffer {buffer.name} would take {math.prod(whole)} elements{each}; at most "
-            f"{MOST_ELEMENTS} are possible"
+            f"the buffer {buffer.name} would take {math.prod(whole)} elements{each}, "
+            f"{math.prod(whole) * width} bytes; at most {MOST_ELEMENTS} elements are possible; "
+            "allocate less, or compute the values where they are read"
         )
     kernel.memory[buffer.data] = Memory(full(whole, 0, buffer.dtype), tuple(axes), shape)
 
