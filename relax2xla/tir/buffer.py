@@ -83,6 +83,9 @@ class Buffer(Node):
         """The number of axes."""
         return len(self.shape)
 
+    # Python would ask for one element after the other, without an end.
+    __iter__: ClassVar[None] = None
+
     def __getitem__(self, indices: Index | Sequence[Index]) -> BufferLoad | BufferRegion:
         """An element; with slices a region, with slices that have a step a vector."""
         return self.item(indices)

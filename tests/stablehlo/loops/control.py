@@ -284,7 +284,7 @@ def _put(c: np.ndarray, i: np.ndarray, a: np.ndarray) -> np.ndarray:
     return c
 
 
-def _at(f: Any, c: np.ndarray, i: np.ndarray, a: np.ndarray) -> np.ndarray:
+def _at(f: Any, c: np.ndarray, i: Any, a: np.ndarray) -> np.ndarray:
     c = c.copy()
     f.at(c, i, a)
     return c
