@@ -6,6 +6,8 @@ import ast
 import contextlib
 import dataclasses
 import difflib
+import io
+import tokenize
 import unicodedata
 from collections.abc import Generator, Iterable
 from typing import NoReturn
@@ -41,9 +43,25 @@ class Source:
                 width = e.end_offset - column
             self._raise(f"not valid Python: {e.msg}", line, column, width)
         except (RecursionError, MemoryError):
-            self._raise(_TOO_DEEP, 1, 1, 1)
+            line = self._deepest_line()
+            column = len(self.lines[line - 1]) - len(self.lines[line - 1].lstrip()) + 1
+            self._raise(_TOO_DEEP, line, column, len(self.lines[line - 1]) - column + 1)
         except ValueError as e:
             self._raise(f"not valid Python: {e}", 1, 1, 1)
+
+    def _deepest_line(self) -> int:
+        """Where the logical line of most operators begins: the deepest one, most probably."""
+        first, count, found, most = 1, 0, 1, -1
+        with contextlib.suppress(tokenize.TokenError, SyntaxError):
+            for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
+                if not count:
+                    first = token.start[0]
+                count += token.type == tokenize.OP
+                if token.type == tokenize.NEWLINE:
+                    if count > most:
+                        found, most = first, count
+                    count = 0
+        return found
 
     @contextlib.contextmanager
     def shallow(self, tree: ast.AST) -> Generator[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from relax2xla import tir
 from relax2xla.tir.buffer import Buffer
@@ -275,6 +275,9 @@ class Tensor(_Arithmetic):
             several = tuple(indices[0])
         return ProducerLoad(self, several)
 
+    # Python would ask for one element after the other, without an end.
+    __iter__: ClassVar[None] = None
+
     def __getitem__(self, index: Any) -> Any:
         several = tuple(index) if isinstance(index, tuple | list) else (index,)
         if len(several) < self.ndim:
@@ -295,6 +298,9 @@ class TensorSlice:
 
     def __init__(self, tensor: Tensor, indices: Sequence[Any]) -> None:
         self.tensor, self.indices = tensor, tuple(indices)
+
+    # Python would ask for one element after the other, without an end.
+    __iter__: ClassVar[None] = None
 
     def __getitem__(self, index: Any) -> Any:
         several = tuple(index) if isinstance(index, tuple | list) else (index,)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias, cast
 
 from relax2xla.errors import OperandTypeError, OpError
@@ -62,6 +62,7 @@ class Buffer(Node):
     ``data`` is the pointer (a ``handle`` variable), ``shape`` the sizes, ``dtype`` that of an
     element, ``strides`` the steps in elements (empty: row-major and compact), ``elem_offset`` the
     place of the first element, ``scope`` where it lives (``global``, ``shared``, ``local`` ...).
+    ``line`` is the line of the script that allocates it, or 0.
     """
 
     data: Var
@@ -75,11 +76,15 @@ class Buffer(Node):
     offset_factor: int = 1
     buffer_type: str = "default"
     axis_separators: tuple[int, ...] = ()
+    line: int = field(default=0, kw_only=True)
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
         return len(self.shape)
+
+    # Python would ask for one element after the other, without an end.
+    __iter__: ClassVar[None] = None
 
     def __getitem__(self, indices: Index | Sequence[Index]) -> BufferLoad | BufferRegion:
         """An element; with slices a region, with slices that have a step a vector."""

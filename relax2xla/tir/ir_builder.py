@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from relax2xla.tir.arith.analyzer import simplify
 from relax2xla.tir.buffer import Buffer, BufferLoad, PointerVar, decl_buffer
@@ -53,6 +53,9 @@ class BufferVar:
     def dtype(self) -> str:
         """That of an element."""
         return self.buffer.dtype
+
+    # Python would ask for one element after the other, without an end.
+    __iter__: ClassVar[None] = None
 
     def __getitem__(self, index: Any) -> BufferLoad:
         return BufferLoad(self.buffer, self._indices(index))

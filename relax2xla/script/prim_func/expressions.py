@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -135,7 +135,7 @@ class Expressions(Evaluator):
             parts: list[Any] = []
             for e in node.elts:
                 if isinstance(e, ast.Starred):
-                    parts += self.value(e.value)
+                    parts += self._unpacked(e)
                 else:
                     parts.append(self.index(e))
             return tuple(parts)
@@ -182,10 +182,17 @@ class Expressions(Evaluator):
         made: list[Any] = []
         for e in node.elts:
             if isinstance(e, ast.Starred):
-                made += self.value(e.value)
+                made += self._unpacked(e)
             else:
                 made.append(self.value(e))
         return made if isinstance(node, ast.List) else tuple(made)
+
+    def _unpacked(self, node: ast.Starred) -> Iterable[Any]:
+        """What ``*x`` gives."""
+        value = self.value(node.value)
+        if not isinstance(value, Iterable):
+            self.source.fail(node, f"a {type(value).__name__} cannot be unpacked with *")
+        return value
 
     def _joined(self, node: ast.JoinedStr) -> str:
         """An f-string of values of Python."""
@@ -222,7 +229,7 @@ class Expressions(Evaluator):
         args: list[Any] = []
         for a in node.args:
             if isinstance(a, ast.Starred):
-                args += self.value(a.value)
+                args += self._unpacked(a)
             else:
                 args.append(self.value(a) if keep else self.operand(a))
         kwargs: dict[str, Any] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeGuard
 
@@ -364,7 +365,7 @@ def _shown(sizes: Sequence[tir.Dim]) -> str:
 
 
 def _alloc_buffer(owner: Owner, *args: Any, **kwargs: Any) -> Buffer:
-    buffer = make(owner.symbol_named, *args, **kwargs)
+    buffer = replace(make(owner.symbol_named, *args, **kwargs), line=owner.line)
     for frame in reversed(owner.frames):
         if frame.block is not None:
             frame.block.alloc_buffers.append(buffer)

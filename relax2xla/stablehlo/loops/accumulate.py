@@ -30,7 +30,7 @@ from relax2xla.op.shared.lowering import (
     tensor_info,
 )
 from relax2xla.stablehlo.loops import contract, windows
-from relax2xla.stablehlo.loops.affine import overlaps
+from relax2xla.stablehlo.loops.affine import overlaps, tell_apart
 from relax2xla.stablehlo.loops.axes import (
     Axis,
     NeedsLoop,
@@ -156,9 +156,12 @@ def store(kernel: Kernel, s: BufferStore, scope: Scope) -> None:
     lost = [a for a in scope.axes if a not in used and a not in scope.fixed and a.size > 1]
     found = accumulation(s)
     if found is not None:
-        affine = all(form_of(kernel, i, scope) is not None for i in s.indices)
-        if lost or not affine:
-            _accumulate(kernel, s, *found, lost, affine, scope)
+        # Lanes may meet where the dependence test did not know an index: they are combined.
+        forms = [form_of(kernel, i, scope) for i in s.indices]
+        known = [f for f in forms if f is not None]
+        apart = len(known) == len(forms) and tell_apart(known)
+        if lost or not apart:
+            _accumulate(kernel, s, *found, lost, apart, scope)
             return
     if lost and reads_buffer(s.value, s.buffer):
         raise NeedsLoop(lost, f"each step reads what the last one wrote to {s.buffer.name}")
@@ -184,9 +187,10 @@ def _accumulate(
     name: str,
     term: tir.PrimExpr,
     lost: Sequence[Axis],
-    affine: bool,
+    apart: bool,
     scope: Scope,
 ) -> None:
+    """``apart``: lanes that are left after the total write different elements."""
     if lost:
         # Lanes that do not run are left out of the total, if they meet others in it.
         masked = scope.mask is not None and not set(scope.mask.axes).isdisjoint(lost)
@@ -194,11 +198,11 @@ def _accumulate(
         scope = scope.but(axes=tuple(a for a in scope.axes if a not in lost))
         if masked:
             scope = scope.but(mask=None)
-            if not affine or not in_range(kernel, s, scope):
+            if not apart or not in_range(kernel, s, scope):
                 raise NeedsLoop(lost, "a condition on the loops of a reduction")
     else:
         total = evaluate(kernel, term, scope)
-    _add_guarded(kernel, s, name, total, affine, scope)
+    _add_guarded(kernel, s, name, total, apart, scope)
 
 
 def in_range(kernel: Kernel, s: BufferStore, scope: Scope) -> bool:
@@ -225,9 +229,9 @@ def everywhere(x: Expr) -> float | None:
 
 
 def _add_guarded(
-    kernel: Kernel, s: BufferStore, name: str, total: Value, affine: bool, scope: Scope
+    kernel: Kernel, s: BufferStore, name: str, total: Value, apart: bool, scope: Scope
 ) -> None:
-    if not affine:
+    if not apart:
         write(kernel, s.buffer, s.indices, total, scope, combine=name)
         return
     held = read(kernel, BufferLoad(s.buffer, s.indices), scope)

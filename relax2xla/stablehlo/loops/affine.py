@@ -129,6 +129,12 @@ def overlaps(form: Form) -> bool:
     return False
 
 
+def tell_apart(forms: Sequence[Form]) -> bool:
+    """Whether no two places of the axes give the same indices."""
+    told = {a for f in forms if not overlaps(f) for a in f.terms}
+    return all(a in told or a.size == 1 for f in forms for a in f.terms)
+
+
 def fixed_form(form: Form, where: Mapping[Axis, int]) -> Form:
     """``form`` with some axes at one place."""
     if not any(a in where for a in form.terms):

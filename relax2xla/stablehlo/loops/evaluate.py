@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 
 from relax2xla import tir
-from relax2xla.dtypes import limits
+from relax2xla.dtypes import is_float, limits
+from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.op.shared.lowering import convert, hlo, scalar, select, tensor_info
 from relax2xla.stablehlo.loops import reads
 from relax2xla.stablehlo.loops.affine import Form, value_of
 from relax2xla.stablehlo.loops.axes import Value, constant, elementwise, fixed_at, known
 from relax2xla.stablehlo.loops.forms import compared, form_of
-from relax2xla.stablehlo.loops.scalars import CALLS, NODES, ROUNDINGS, divide_exactly
+from relax2xla.stablehlo.loops.scalars import CALLS, NODES, OPERANDS, ROUNDINGS, divide_exactly
 from relax2xla.stablehlo.loops.state import Kernel, Scope
 from relax2xla.tir.buffer import BufferLoad, Let
 from relax2xla.tir.node import is_int
@@ -126,7 +127,15 @@ def _call(kernel: Kernel, e: tir.Call, scope: Scope) -> Value:
             f"the intrinsic {e.op} cannot be lowered to StableHLO. Write it with arithmetic, or "
             "call the function from Relax (R.call_dps_packed)"
         )
-    return elementwise(rule, *(evaluate(kernel, a, scope) for a in e.args))
+    given = ", ".join(a.dtype for a in e.args)
+    wanted = OPERANDS.get(name)
+    if wanted and not all((is_float if wanted == "floats" else is_int)(a.dtype) for a in e.args):
+        raise kernel.error(f"T.{name} takes {wanted}; got {given}; cast them by T.Cast")
+    values = [evaluate(kernel, a, scope) for a in e.args]
+    try:
+        return elementwise(rule, *values)
+    except (OpError, TypeError) as error:
+        raise kernel.error(f"T.{name} does not take ({given}): {error}") from error
 
 
 _LIMITS = {

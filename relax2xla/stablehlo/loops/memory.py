@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from relax2xla.dtypes import DTYPES
-from relax2xla.op.shared.lowering import full
+from relax2xla.op.shared.lowering import dtype_of, full
 from relax2xla.stablehlo.loops.axes import in_order, size_of
 from relax2xla.stablehlo.loops.forms import form_of
 from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope
@@ -16,6 +16,8 @@ from relax2xla.tir.node import Dim, PrimExpr, Var
 
 MOST_ELEMENTS = 1 << 30
 """The largest buffer that a kernel may allocate, its copies for threads counted."""
+_BYTES = {"bool", "int8", "uint8"}
+"""TVM keeps truth values in bytes: views of one as the other have the same values."""
 
 
 def fixed_size(kernel: Kernel, dim: Dim, scope: Scope) -> int:
@@ -57,12 +59,18 @@ def allocate(
     if buffer.scope.startswith("shared"):
         axes = [a for a in axes if not a.thread.startswith(("threadIdx", "vthread"))]
     shape = fixed_shape(kernel, buffer, scope) if shape is None else shape
+    if any(n < 0 for n in shape):
+        kernel.line = buffer.line or kernel.line
+        raise kernel.error(f"the buffer {buffer.name} has the shape {shape}; no size is negative")
     whole = [*(a.size for a in axes), *shape]
-    if size_of(axes) * math.prod(shape) > MOST_ELEMENTS:
+    if math.prod(whole) > MOST_ELEMENTS:
+        kernel.line = buffer.line or kernel.line
         each = f", {math.prod(shape)} for each of {size_of(axes)} lanes" if axes else ""
+        width = DTYPES[buffer.dtype].nbytes
         raise kernel.error(
-            f"the buffer {buffer.name} would take {math.prod(whole)} elements{each}; at most "
-            f"{MOST_ELEMENTS} are possible"
+            f"the buffer {buffer.name} would take {math.prod(whole)} elements{each}, "
+            f"{math.prod(whole) * width} bytes; at most {MOST_ELEMENTS} elements are possible; "
+            "allocate less, or compute the values where they are read"
         )
     kernel.memory[buffer.data] = Memory(full(whole, 0, buffer.dtype), tuple(axes), shape)
 
@@ -80,6 +88,12 @@ def access(
         raise kernel.error(
             f"the buffer {buffer.name} has no memory; parameters, T.alloc_buffer, T.allocate "
             "and T.decl_buffer give it"
+        )
+    held = dtype_of(memory.expr)
+    if held != buffer.dtype and {held, buffer.dtype} - _BYTES:
+        raise kernel.error(
+            f"the buffer {buffer.name} views memory of {held} as {buffer.dtype}; declare it with "
+            "the dtype of its memory, and read the bits by T.reinterpret"
         )
     shape = fixed_shape(kernel, buffer, scope)
     if shape != memory.shape:

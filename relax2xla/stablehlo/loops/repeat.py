@@ -36,8 +36,19 @@ from relax2xla.op.shared.lowering import (
     select,
 )
 from relax2xla.op.statistical import scan
-from relax2xla.stablehlo.loops.accesses import flat_stores, written
-from relax2xla.stablehlo.loops.accumulate import accumulation, fixed_scope, reads_buffer
+from relax2xla.stablehlo.loops.accesses import (
+    flat_stores,
+    resolved,
+    statements,
+    views_below,
+    written,
+)
+from relax2xla.stablehlo.loops.accumulate import (
+    accumulation,
+    fixed_scope,
+    loads_of,
+    reads_buffer,
+)
 from relax2xla.stablehlo.loops.affine import INDEX, Form, number, plus, value_of
 from relax2xla.stablehlo.loops.axes import Axis, NeedsLoop, Value, constant, elementwise
 from relax2xla.stablehlo.loops.evaluate import evaluate
@@ -55,6 +66,9 @@ FEW_STEPS = 8
 MOST_STEPS = 16
 """Loops of up to 8 steps are written out, as long as nested ones give no more than 16 copies."""
 
+MOST_SEQUENTIAL = 1 << 36
+"""More steps one after the other than this take days, and nothing can interrupt them."""
+
 
 def sequential(
     kernel: Kernel, s: st.For, scope: Scope, low: Form | None, count: int | None, why: str
@@ -67,6 +81,11 @@ def sequential(
                 step = scope.bind(s.loop_var, plus(number(i), low)).but(unrolled=copies)
                 kernel.run(s.body, step)
             return
+    if count is not None and count > MOST_SEQUENTIAL:
+        raise kernel.error(
+            f"the {count} steps of the loop {s.loop_var.name} would run one after the other "
+            f"({why}); at most {MOST_SEQUENTIAL} are possible"
+        )
     kernel.loops.append(StayedLoop(s.loop_var.name, count, why, s.line))
     kernel.count("while")
     _counted(kernel, s, scope, low, count)
@@ -119,6 +138,12 @@ def _value(kernel: Kernel, e: tir.Dim, dtype: str, scope: Scope) -> Value:
 
 def while_statement(kernel: Kernel, s: st.While, scope: Scope) -> None:
     """``while condition: body``; lanes where the condition fails stand still."""
+    if decided(kernel, s.condition, scope) is not False and _never_ends(kernel, s):
+        raise kernel.error(
+            f"the condition `{s.condition}` reads nothing that the body of the loop writes, so "
+            "that the loop never ends once it has begun; write in the body what the condition "
+            "reads, or use `if`"
+        )
     kernel.loops.append(StayedLoop("while", None, "the program says so", s.line))
     kernel.count("while")
     loop = _Loop(kernel, s, scope, [])
@@ -137,6 +162,19 @@ def while_statement(kernel: Kernel, s: st.While, scope: Scope) -> None:
     if test.axes:
         test = Value(reduce(test.expr, "or", range(len(test.axes))))
     loop.finish([], [], [], results, [], test.expr, tested)
+
+
+def _never_ends(kernel: Kernel, s: st.While) -> bool:
+    """Whether nothing that the body does changes the condition or leaves the loop."""
+    if any(
+        isinstance(x, st.Evaluate) and isinstance(x.value, tir.Call) for x in statements(s.body)
+    ):
+        return False
+    views = {**kernel.views, **views_below(s.body)}
+    changed = {
+        resolved(views, x.buffer).data for x in statements(s.body) if isinstance(x, st.BufferStore)
+    }
+    return all(resolved(views, x.buffer).data not in changed for x in loads_of(s.condition))
 
 
 class _Loop:

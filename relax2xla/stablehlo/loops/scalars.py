@@ -247,6 +247,16 @@ _UNARY: Final = {
     "truncdiv": "divide",
 }
 
+_FLOATS = """
+exp exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt tanh sigmoid sin cos tan sinh cosh asin acos
+atan asinh acosh atanh atan2 erf isfinite nextafter copysign hypot
+"""
+OPERANDS: Final = {
+    **dict.fromkeys(_FLOATS.split(), "floats"),
+    **dict.fromkeys(("popcount", "clz"), "integers"),
+}
+"""What intrinsics take that have rows for nothing else."""
+
 ROUNDINGS: Final = frozenset({"floor", "ceil", "trunc", "round", "nearbyint", "rint"})
 
 CALLS: Final[dict[str, Rule]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from relax2xla import tir
@@ -31,6 +32,10 @@ from relax2xla.tir import stmt as st
 from relax2xla.tir.buffer import Buffer
 
 _NOTHING = {"tir.tvm_storage_sync", "tir.assume", "tir.undef"}
+_THREADS = re.compile(
+    r"(threadIdx|blockIdx|clusterCtaIdx|preferredClusterCtaIdx)\.[xyz]|vthread(\.[xyz])?|cthread"
+)
+"""The names of threads that TVM knows."""
 
 
 def run(kernel: Kernel, s: st.Stmt, scope: Scope) -> None:
@@ -240,7 +245,7 @@ def _init(kernel: Kernel, block: st.Block, scope: Scope) -> None:
 
 # ---- loops
 def _attribute(kernel: Kernel, s: st.AttrStmt, scope: Scope) -> None:
-    if s.attr_key == "thread_extent" and isinstance(s.node, st.IterVar):
+    if s.attr_key in ("thread_extent", "virtual_thread") and isinstance(s.node, st.IterVar):
         loop = st.For(s.node.var, 0, s.value, "thread_binding", s.body, s.node, line=s.line)
         _for(kernel, loop, scope)
         return
@@ -254,6 +259,11 @@ def _form(kernel: Kernel, e: tir.Dim, scope: Scope) -> Form | None:
 def _for(kernel: Kernel, s: st.For, scope: Scope) -> None:
     extent, low = _form(kernel, s.extent, scope), _form(kernel, s.min, scope)
     tag = s.thread_binding.thread_tag if s.thread_binding is not None else ""
+    if s.thread_binding is not None and not _THREADS.fullmatch(tag):
+        raise kernel.error(
+            f"the loop {s.loop_var.name} is bound to the threads {tag!r}; there are threadIdx, "
+            "blockIdx and clusterCtaIdx with .x, .y or .z, vthread and cthread"
+        )
     if extent is None or low is None or extent.scalar is not None or low.scalar is not None:
         _unknown_extent(kernel, s, scope, extent, low)
         return

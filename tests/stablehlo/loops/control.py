@@ -186,6 +186,18 @@ INDEXED = [
         lambda a, i, c: _at(np.add, c, i, a),
     ),
     _with(
+        # Lanes of i and j meet in one row, in a column that only the data tells.
+        "scatter_add_of_steps_that_meet",
+        {"A": (3, 2), "I": (1, "int32"), "C": (5, 4)},
+        """
+        for i, j in T.grid(3, 2):
+            C[j * 2 + i, I[0]] = C[j * 2 + i, I[0]] + A[i, j]
+        """,
+        lambda r: [array(r, (3, 2)), np.array([2], "int32"), array(r, (5, 4))],
+        lambda a, i, c: _at(np.add, c, ([0, 2, 1, 3, 2, 4], [2] * 6), a.reshape(6)),
+        forms=("scatter",),
+    ),
+    _with(
         "scatter_max",
         {"A": (7,), "I": (7, "int32"), "C": (4,)},
         """
@@ -272,7 +284,7 @@ def _put(c: np.ndarray, i: np.ndarray, a: np.ndarray) -> np.ndarray:
     return c
 
 
-def _at(f: Any, c: np.ndarray, i: np.ndarray, a: np.ndarray) -> np.ndarray:
+def _at(f: Any, c: np.ndarray, i: Any, a: np.ndarray) -> np.ndarray:
     c = c.copy()
     f.at(c, i, a)
     return c

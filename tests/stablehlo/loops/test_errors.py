@@ -43,6 +43,23 @@ def lower(loop: str, body: str, shape: tuple[int, ...] = (4,)) -> None:
         ('T.thread_binding(4, "threadIdx.x")', "C[i // 2] = A[i]", "line 5: .* one element of C"),
         ("T.parallel(3)", "C[i + 1] = C[i]", r"line 5: .* \\(parallel\\), read elements of C"),
         ("T.vectorized(4)", "C[3 - i] = C[i]", "line 5: .* read elements of C that other steps"),
+        (
+            'T.thread_binding(4, "foo.x")',
+            "C[i] = A[i]",
+            "line 4: the loop i is bound to .* 'foo.x'",
+        ),
+        ("range(1 << 62)", "C[0] = C[0] * A[0] + A[1]", "line 4: the 4611686018427387904 steps"),
+        ("range(4)", "C[i] = T.exp(i)", "line 5: T.exp takes floats; got int32"),
+        (
+            "range(4)",
+            "C[i] = T.exp(A[i], A[i])",
+            r"line 5: T.exp does not take \\(float32, float32",
+        ),
+        (
+            "range(4)",
+            "C[i] = A[i] + T.Cast('float32', T.clz(A[i]))",
+            "line 5: T.clz takes integers",
+        ),
     ],
 )
 def test_a_kernel_that_cannot_be_run(loop: str, body: str, message: str) -> None:
@@ -57,6 +74,41 @@ def test_threads_that_read_what_others_write_do_not_run_in_turn() -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "body"),
+    [
+        ("T.bool(True)", "C[i] = C[i] + A[i]"),
+        ("A[i] > T.float32(0)", "C[i] = C[i] + A[i]"),
+        ("C[i] > T.float32(0)", "with T.block():\n                A[i] = A[i] + C[i]"),
+    ],
+)
+def test_a_loop_without_an_end(condition: str, body: str) -> None:
+    with pytest.raises(LegalizeError, match=r"line 5: the condition .* the loop never ends"):
+        lower("range(4)", f"while {condition}:\n            {body}")
+
+
+def test_loops_that_end() -> None:
+    lower("range(4)", "while C[i] < A[i]:\n            C[i] = C[i] + T.float32(1)")
+    lower("range(4)", "while T.bool(False):\n            C[i] = A[i]")
+
+
+@pytest.mark.parametrize(
+    ("buffer", "message"),
+    [
+        ("T.alloc_buffer((1 << 20, 1 << 22))", "line 5: .* B would take .*, 17592186044416 bytes"),
+        ("T.decl_buffer((1 << 20, 1 << 22))", "line 5: .* B would take .*, 70368744177664 bytes"),
+        ("T.alloc_buffer((-4, 4))", r"line 5: the buffer B has the shape \(-4, 4\)"),
+        (
+            'T.decl_buffer((2, 2), "int32", data=A.data)',
+            "line 6: .* views memory of float32 as int",
+        ),
+    ],
+)
+def test_a_buffer_that_cannot_be(buffer: str, message: str) -> None:
+    with pytest.raises(LegalizeError, match=message):
+        lower("range(4)", f"B = {buffer}\n        C[i] = C[i] + T.Cast('float32', B[0, 0])")
+
+
+@pytest.mark.parametrize(
     ("body", "message"),
     [
         ("C[i] = A[i, 0]", ":5:16: the buffer A has 1 axes; got 2 indices"),
@@ -64,6 +116,9 @@ def test_threads_that_read_what_others_write_do_not_run_in_turn() -> None:
         ("C[i] = B[i]", ":5:16: undefined name 'B'"),
         ('C[i] = A[i] + T.Cast("float32", T.int8(300))', ":5:41: literal 300 does not fit int8"),
         ("C[i] = A[i // 0]", ":5:18: division by the literal 0"),
+        ("C[i] = T.max(*A)", ":5:22: a Buffer cannot be unpacked with"),
+        ("C[i] = " + " + ".join(["A[i]"] * 5000), ":5:9: expressions are nested too deeply"),
+        ("C[i] = " + "-" * 20000 + "A[i]", ":5:9: expressions are nested too deeply"),
         ("for j in range(A[i]):\n            C[j] = A[i]", ":5:18: a loop runs over integers"),
     ],
 )

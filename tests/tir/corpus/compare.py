@@ -1,7 +1,8 @@
 """Our side of the corpus of kernels: parsed, printed, lowered, run, and compared with TVM's run.
 
 ``python -m tests.tir.corpus.compare FOLDER [PART]`` reads what ``make.py`` wrote, prints a table,
-and each kernel (whose source has PART in it) that is not simply equal.
+and each kernel (whose source has PART in it) that is not simply equal. Verdicts are kept in
+``FOLDER/verdicts.jsonl``; ``--resume`` goes on behind them.
 
 A kernel is run in several ways, which differ in what its arguments hold. It lowers where each way
 lowers, and equals TVM where each way with a run of TVM and valid arguments does. Arguments are not
@@ -19,6 +20,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -390,6 +392,16 @@ def corpus(folder: Path, part: str = "") -> Iterator[dict[str, Any]]:
                 yield kernel
 
 
+def _read(file: Path) -> dict[int, Verdict]:
+    """The verdicts that :func:`main` kept in a file, by the number of their kernel."""
+    found: dict[int, Verdict] = {}
+    if file.exists():
+        for line in file.read_text("utf-8").splitlines():
+            number, kind, state, why, stayed = json.loads(line)
+            found[number] = Verdict(kind, state, why, tuple(loops.StayedLoop(*x) for x in stayed))
+    return found
+
+
 def table(found: Sequence[Verdict]) -> Iterator[str]:
     """The kernels by kind and state, and how many of each kind lower, are equal and keep a loop.
 
@@ -418,12 +430,25 @@ def main() -> None:
     parser.add_argument("part", nargs="?", default="", help="kernels whose number or source has it")
     parser.add_argument("--steps", type=int, default=1_000_000, help="statements interpreted")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--resume", action="store_true", help="keep the verdicts of earlier runs")
     options = parser.parse_args()
+    kept = options.folder / "verdicts.jsonl"
+    known = _read(kept) if options.resume else {}
     kernels = list(corpus(options.folder, options.part))
     found: list[Verdict] = []
-    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        jobs = [(k, options.folder, options.steps) for k in kernels]
-        for kernel, one in zip(kernels, pool.imap(_guarded, jobs), strict=True):
+    with (
+        multiprocessing.get_context("spawn").Pool(options.processes) as pool,
+        kept.open("a" if options.resume else "w", encoding="utf-8") as out,
+    ):
+        left = (k for k in kernels if k["number"] not in known)
+        made = pool.imap(_guarded, ((k, options.folder, options.steps) for k in left))
+        for kernel in kernels:
+            one = known.get(kernel["number"])
+            if one is None:
+                one = next(made)
+                kept_loops = [astuple(x) for x in one.loops]
+                out.write(json.dumps([kernel["number"], *one[:3], kept_loops]) + "\n")
+                out.flush()
             found.append(one)
             if len(found) % 100 == 0:
                 print(f"{len(found)} kernels", file=sys.stderr, flush=True)

@@ -77,7 +77,9 @@ def apart(work: Callable[[], Any], seconds: float) -> Any:
 
 # ---- collecting
 def newer(text: str) -> str:
-    """A script of TVM 0.20 in the words of 0.25."""
+    """A script of TVM 0.20 in the words of 0.25; one that has these words already stays."""
+    if re.search(r"\bT\.sblock|\bs_tir\b", text):
+        return text
     text = re.sub(r"\bT\.block(_attr)?\(", r"T.sblock\1(", text)
     text = re.sub(r"\.(get|blockize|decompose|is)_block\(", r".\1_sblock(", text)
     text = text.replace("T.alloc_buffer(", "T.sblock_alloc_buffer(")
@@ -122,8 +124,7 @@ def of_text(text: str) -> list[tuple[str, str]]:
 
 def scripts(path: Path) -> Iterator[tuple[str, str]]:
     """The modules and lone PrimFuncs of a file of tests: where each stands, and its text."""
-    source = path.read_text("utf-8")
-    old = "T.sblock(" not in source
+    source = newer(path.read_text("utf-8"))
     stack: list[tuple[str, ast.AST]] = [(path.name, ast.parse(source))]
     while stack:
         where, node = stack.pop()
@@ -136,8 +137,7 @@ def scripts(path: Path) -> Iterator[tuple[str, str]]:
             if any(re.search(r"\b(ir_module|prim_func)\b", m) for m in marks):
                 first = min([child.lineno, *(d.lineno for d in child.decorator_list)])
                 text = "\n".join(source.splitlines()[first - 1 : child.end_lineno])
-                text = textwrap.dedent(text)
-                yield below, newer(text) if old else text
+                yield below, textwrap.dedent(text)
             else:
                 stack.append((below, child))
 
@@ -192,6 +192,16 @@ _FACTORY_SIZES: dict[str, Any] = {
     "dtype": "float32", "vocab_size": 64, "chunk_size": 64, "global_symbol": "main",
 }  # fmt: skip
 
+_MLC_WORDS = {
+    r"\btvm\._ffi\b": "tvm_ffi",
+    r"\btirx\.Expr\b": "tirx.PrimExpr",
+    r"\b(rx|relax)\.(Tensor|Object|Shape|Tuple)Type\b": r"\1.\2StructInfo",
+    r"\b(rx|relax)\.prim_value\b": r"\1.PrimValue",
+    r"\bout_ty=": "out_sinfo=",
+    r"\bty_args=": "sinfo_args=",
+}
+"""What MLC-LLM says for versions of TVM before and after 0.25, and what that is in 0.25."""
+
 _FACTORIES = (
     "compiler_pass.attach_logit_processor", "compiler_pass.attach_spec_decode_aux_funcs",
     "compiler_pass.attach_softmax_with_temperature", "compiler_pass.attach_sampler",
@@ -222,7 +232,9 @@ def _import_mlc(folder: Path, scratch: Path) -> None:
         target = scratch / "mlc_llm" / path.relative_to(folder / "python" / "mlc_llm")
         target.parent.mkdir(parents=True, exist_ok=True)
         text = newer(path.read_text("utf-8"))
-        target.write_text(re.sub(r"\btvm\._ffi\b", "tvm_ffi", text), "utf-8")
+        for said, known in _MLC_WORDS.items():
+            text = re.sub(said, known, text)
+        target.write_text(text, "utf-8")
     for name in ("ndk", "tar", "xcode", "emcc"):  # of code generators, not in each wheel
         if importlib.util.find_spec(f"tvm.contrib.{name}") is None:
             sys.modules[f"tvm.contrib.{name}"] = MagicMock()
