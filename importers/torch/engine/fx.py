@@ -19,6 +19,11 @@ from relax2xla.errors import UnsupportedError
 from relax2xla.importers.torch.engine.custom import BaseFXGraphImporter, Converter, made_by
 from relax2xla.importers.torch.engine.export import convert_program
 from relax2xla.importers.torch.engine.graph_walk import Options, Walk
+from relax2xla.importers.torch.engine.image_layout import (
+    callee,
+    channels_last,
+    resizing_channels_last,
+)
 from relax2xla.importers.torch.source.program import exported
 from relax2xla.importers.torch.source.torch_internals import pytree
 from relax2xla.ir import IRModule
@@ -39,6 +44,7 @@ def from_fx(
     unwrap_unit_return_tuple: bool = False,
     no_bind_return_tuple: bool = False,
     custom_convert_map: Mapping[Any, Converter] | None = None,
+    default_image_layout: str = "NCHW",
 ) -> IRModule:
     """A graph module of ``torch.fx.symbolic_trace`` as an IRModule with the function ``main``.
 
@@ -55,6 +61,10 @@ def from_fx(
     others. It is called as in TVM: ``converter(node)`` for modules and methods,
     ``converter(node, importer)`` for functions; ``importer`` is a :class:`TorchFXImporter`. A
     converter that takes two parameters gets both in any case.
+
+    ``default_image_layout``: with ``"NHWC"`` or ``"NDHWC"``, ``interpolate`` and ``nn.Upsample``
+    resize the axes between the first and the last, which has the channels. All other operators
+    keep torch's meaning, as in TVM.
 
     Raises ``ValueError`` where ``input_info`` does not fit the placeholders, or where the graph
     fixes a dimension that is symbolic in it.
@@ -73,8 +83,10 @@ def from_fx(
     )
     (output,) = (n for n in model.graph.nodes if n.op == "output")
     alone = not isinstance(output.args[0], tuple | list | dict)
-    custom = None if not custom_convert_map else _Custom(model, custom_convert_map)
+    last = channels_last(default_image_layout)
+    custom = None if not custom_convert_map else _Custom(model, custom_convert_map, last)
     graph = model if custom is None else custom.graph
+    graph = resizing_channels_last(graph) if last else graph
     dynamic = tuple(symbols.shapes) if symbols.dims else None
     try:
         program = torch.export.export(graph, inputs, dynamic_shapes=dynamic)
@@ -178,8 +190,9 @@ _SERIAL = itertools.count()
 class _Custom:
     """A graph in which every node with a converter of the user's is one opaque operator."""
 
-    def __init__(self, model: GraphModule, table: Mapping[Any, Converter]) -> None:
+    def __init__(self, model: GraphModule, table: Mapping[Any, Converter], last: bool) -> None:
         self.modules = dict(model.named_modules())
+        self._channels_last = last
         self._table = table
         self._nodes: dict[str, tuple[Node, Converter, bool, list[Node]]] = {}
         graph = torch.fx.Graph()
@@ -230,11 +243,9 @@ class _Custom:
     def _compute(self, node: Node, values: Mapping[Node, torch.Tensor]) -> Any:
         """What the node gives, for tensors (fake ones, when torch traces)."""
         args, kwargs = pytree.tree_map_only(Node, lambda n: values[n], (node.args, node.kwargs))
-        if node.op == "call_module":
-            return self.modules[str(node.target)](*args, **kwargs)
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-        return cast("Any", node.target)(*args, **kwargs)
+        return callee(node, self.modules, self._channels_last)(*args, **kwargs)
 
     def convert(self, walk: Walk, node: Node) -> Any:
         """The value of an opaque operator; None for any other node."""

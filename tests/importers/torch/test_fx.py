@@ -220,3 +220,63 @@ def test_results_are_the_graphs_own() -> None:
         mod = from_fx(fx.GraphModule(nn.Module(), graph), [((4, 3), "float32")])
         assert mod["main"].ret_struct_info == TensorStructInfo((), kind)
         assert int(run(mod, [torch.ones(4, 3)])[0]) == int(getattr(torch.ones(4, 3), method)())
+
+
+class _Resize(nn.Module):
+    """Resizes by the function and by a module, which takes the other way through the graph."""
+
+    def __init__(self, mode: str, align_corners: bool | None, factor: Any) -> None:
+        super().__init__()
+        self.how: dict[str, Any] = {"mode": mode, "align_corners": align_corners}
+        self.factor = factor
+        self.up = nn.Upsample(scale_factor=2.0, mode=mode, align_corners=align_corners)
+
+    def forward(self, x: Any) -> Any:
+        return self.up(nn.functional.interpolate(x + 1, scale_factor=self.factor, **self.how)) * 2
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "mode", "align_corners", "factor"),
+    [
+        ("NHWC", (2, 5, 7, 3), "nearest", None, 2.0),
+        ("NHWC", (2, 5, 7, 3), "bilinear", False, (1.5, 2.0)),
+        ("NHWC", (1, 5, 7, 3), "bicubic", True, 2.0),
+        ("NDHWC", (1, 2, 5, 4, 3), "trilinear", True, (2.0, 4.0, 3.0)),
+        ("NDHWC", (1, 2, 5, 4, 3), "nearest", None, 2.0),
+    ],
+)
+def test_images_with_channels_last(
+    layout: str, shape: tuple[int, ...], mode: str, align_corners: bool | None, factor: Any
+) -> None:
+    module = _Resize(mode, align_corners, factor)
+    graph, x = fx.symbolic_trace(module), torch.randn(*shape)
+    mod = from_fx(graph, [(shape, "float32")], default_image_layout=layout)
+    compare(run(mod, [x]), module(x.movedim(-1, 1)).movedim(1, -1))
+    # The caller's graph still resizes as torch does.
+    assert torch.equal(graph(x.movedim(-1, 1)), module(x.movedim(-1, 1)))
+
+
+def test_a_custom_converter_of_channels_last() -> None:
+    def converter(node: Any, importer: Any) -> Any:
+        return op.image.resize2d(importer.env[node.args[0]], (4, 6), layout="NHWC", method="linear")
+
+    class Resize(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return nn.functional.interpolate(x, (4, 6), mode="bilinear")
+
+    x, functions = torch.randn(1, 2, 3, 5), ("interpolate", nn.functional.interpolate)
+    for function in functions:
+        mod = from_fx(
+            fx.symbolic_trace(Resize()),
+            [((1, 2, 3, 5), "float32")],
+            custom_convert_map={function: converter},
+            default_image_layout="NHWC",
+        )
+        assert "image.resize2d" in mod.script()
+        compare(run(mod, [x]), Resize()(x.movedim(-1, 1)).movedim(1, -1))
+
+
+def test_an_unknown_image_layout_is_refused() -> None:
+    graph = fx.symbolic_trace(MyModule())
+    with pytest.raises(ValueError, match="default_image_layout is 'HWC'; expected one of NCW, "):
+        from_fx(graph, [((2, 10), "float32")], default_image_layout="HWC")
