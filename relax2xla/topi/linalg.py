@@ -62,9 +62,9 @@ def tensordot(a: te.Tensor, b: te.Tensor, axes: Any = 2) -> te.Tensor:
 
 def einsum(subscripts: str, *operands: te.Tensor) -> te.Tensor:
     """Einstein's sum, such as ``"bij,bjk->bik"``."""
-    tensors: Sequence[te.Tensor] = operands
-    if len(operands) == 1 and isinstance(operands[0], list | tuple):
-        tensors = operands[0]
+    given: tuple[Any, ...] = operands
+    several = len(given) == 1 and isinstance(given[0], list | tuple)
+    tensors: Sequence[te.Tensor] = given[0] if several else given
     inputs, output = parse(subscripts, [t.ndim for t in tensors])
     sizes: dict[Any, Any] = {}
     for labels, t in zip(inputs, tensors, strict=True):

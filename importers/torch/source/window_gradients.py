@@ -68,22 +68,14 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """By the input, the weight and the bias; None where ``output_mask`` does not ask for it.
-
-    NotImplemented, which leaves the operator to its converter, for a weight alone whose gradient is
-    one operation of XLA's.
-    """
+    """By the input, the weight and the bias; None where ``output_mask`` does not ask for it."""
     rank = x.ndim - 2
     window = [_each(v, rank) for v in (stride, padding, dilation)]
-    alone = not transposed and _is_one_operation(x, grad, weight, window[2], groups)
-    if alone and list(output_mask) == [False, True, False]:
-        return NotImplemented
     to_input = to_weight = to_bias = None
     if output_mask[0]:
         to_input = _input_gradient(grad, x, weight, window, transposed, groups)
-    if output_mask[1] and alone:
-        given = (grad, x, weight, None, *window, False, [0] * rank, groups)
-        _, to_weight, _ = ATEN.convolution_backward(*given, [False, True, False])
+    if output_mask[1] and not transposed and _is_one(x, grad, weight, window[2], groups):
+        to_weight = torch.ops.relax2xla_gradients.depthwise_weight(x, grad, weight, *window[:2])
     elif output_mask[1]:
         one, other = (grad, x) if transposed else (x, grad)
         to_weight = _weight_gradient(one, other, weight, window, groups)
@@ -92,11 +84,27 @@ def convolution_backward(
     return to_input, to_weight, to_bias
 
 
-def _is_one_operation(
-    x: Tensor, grad: Tensor, weight: Tensor, dilation: Sequence[int], groups: int
-) -> bool:
-    """Whether the gradient of the weight is what a pass looks for: of a depthwise one over planes,
-    of known sizes (``transform/cpu/depthwise.py``).
+# A pass looks for this gradient as one operation (transform/cpu/depthwise.py); torch has no
+# operator for it that is not taken apart.
+_LIBRARY = torch.library.Library("relax2xla_gradients", "DEF")
+_LIBRARY.define(
+    "depthwise_weight(Tensor x, Tensor grad, Tensor weight, int[] stride, int[] padding) -> Tensor"
+)
+
+
+def _depthwise_weight(
+    x: Tensor, grad: Tensor, weight: Tensor, stride: list[int], padding: list[int]
+) -> Tensor:
+    window = (stride, padding, [1, 1], False, [0, 0], x.shape[1], [False, True, False])
+    return ATEN.convolution_backward(grad, x, weight, None, *window)[1]
+
+
+_LIBRARY.impl("depthwise_weight", _depthwise_weight, "CompositeExplicitAutograd")
+
+
+def _is_one(x: Tensor, grad: Tensor, weight: Tensor, dilation: Sequence[int], groups: int) -> bool:
+    """Whether the gradient of the weight is that operator: of a depthwise one over planes, of known
+    sizes.
     """
     depthwise = groups == x.shape[1] == grad.shape[1] > 1 and all(d == 1 for d in dilation)
     known = all(isinstance(s, int) for v in (x, grad) for s in v.shape)

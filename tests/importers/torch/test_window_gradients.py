@@ -123,7 +123,7 @@ def test_gradients_of_pads_are_those_of_torchs_kernels(padding: Any) -> None:
             _like_the_kernel(f"{name}_backward", name, x, padding)
 
 
-def _traced(groups: int) -> Any:
+def _traced(groups: int, dtype: torch.dtype = torch.float32) -> Any:
     """A 3x3 convolution of 8 channels, back to its input and its weight."""
 
     def back(grad: Any, x: Any, weight: Any) -> Any:
@@ -132,8 +132,8 @@ def _traced(groups: int) -> Any:
             grad, x, weight, None, ones, ones, ones, False, [0, 0], groups, [True, True, False]
         )[:2]
 
-    image = torch.randn(2, 8, 6, 6)
-    weight = torch.randn(8, 8 // groups, 3, 3)
+    image = torch.randn(2, 8, 6, 6, dtype=dtype)
+    weight = torch.randn(8, 8 // groups, 3, 3, dtype=dtype)
     return make_fx(back, tracing_mode="fake")(image, image, weight).graph
 
 
@@ -143,7 +143,21 @@ def test_groups_go_back_by_convolutions_of_the_same_direction() -> None:
     assert [node.args[6] for node in convolutions] == [False, False]
 
 
+def test_depthwise_weights_in_float32_are_one_operation() -> None:
+    """Which a pass looks for, and computes in C++ where it can."""
+    own = torch.ops.relax2xla_gradients.depthwise_weight.default
+    graph = _traced(8)
+    assert len(graph.find_nodes(op="call_function", target=own)) == 1
+    assert not graph.find_nodes(op="call_function", target=ATEN.sum.dim_IntList)
+    x, weight = torch.randn(2, 8, 6, 7), torch.randn(8, 1, 3, 3)
+    grad = torch.randn(2, 8, 3, 4)
+    window = ([2, 2], [1, 1], [1, 1], False, [0, 0], 8, [False, True, False])
+    expected = ATEN.convolution_backward(grad, x, weight, None, *window)[1]
+    torch.testing.assert_close(own(x, grad, weight, [2, 2], [1, 1]), expected)
+
+
 def test_depthwise_products_are_added_up_before_their_sums() -> None:
     """So each sum reads a row of an image: of the nine places in the window one each."""
-    sums = _traced(8).find_nodes(op="call_function", target=ATEN.sum.dim_IntList)
+    graph = _traced(8, torch.float64)
+    sums = graph.find_nodes(op="call_function", target=ATEN.sum.dim_IntList)
     assert [node.args[0].meta["val"].numel() for node in sums] == [6 * 8] * 9

@@ -20,7 +20,7 @@ from relax2xla.importers.torch.engine.context import (
     stated_dtype,
     static,
 )
-from relax2xla.importers.torch.engine.converters import Function, aten
+from relax2xla.importers.torch.engine.converters import Function, aten, register_converter
 from relax2xla.ir import Expr
 
 Ints = Sequence[int]
@@ -173,30 +173,18 @@ def convolution(
     return conv[n](ctx, input, weight, bias, stride, padding, dilation, groups)
 
 
-@aten("convolution_backward")
-def convolution_backward(
-    ctx: Context,
-    grad_output: Expr,
-    input: Expr,
-    weight: Expr,
-    bias_sizes: Any,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    transposed: bool,
-    output_padding: Ints,
-    groups: int,
-    output_mask: Sequence[bool],
-) -> tuple[Expr | None, Expr | None, Expr | None]:
-    """By a depthwise weight over planes; all else is in other operators when it comes here.
+@register_converter("relax2xla_gradients::depthwise_weight")
+def depthwise_weight(
+    ctx: Context, x: Expr, grad: Expr, weight: Expr, stride: Ints, padding: Ints
+) -> Expr:
+    """The gradient of a depthwise weight over planes (``source/window_gradients.py``).
 
     Batch and channels change places, and so do strides and dilation.
     """
-    sizes = [[static(d, "a size") for d in dims_of(v)[2:]] for v in (input, grad_output, weight)]
-    steps, low, apart = (_per_axis(v, 2) for v in (stride, padding, dilation))
+    sizes = [[static(d, "a size") for d in dims_of(v)[2:]] for v in (x, grad, weight)]
     pads = [
-        (p, (taps - 1) * d + (many - 1) * s + 1 - size - p)
-        for size, many, taps, s, p, d in zip(*sizes, steps, low, apart, strict=True)
+        (p, taps + (many - 1) * s - size - p)
+        for size, many, taps, s, p in zip(*sizes, stride, padding, strict=True)
     ]
     numbers = {
         "input_batch_dimension": 1,
@@ -209,20 +197,19 @@ def convolution_backward(
         "output_feature_dimension": 0,
         "output_spatial_dimensions": (2, 3),
     }
-    made = row(
+    return row(
         "convolution",
-        input,
-        grad_output,
-        window_strides=tuple(apart),
+        x,
+        grad,
+        window_strides=(1, 1),
         padding=tuple(pads),
         lhs_dilation=(1, 1),
-        rhs_dilation=tuple(steps),
+        rhs_dilation=tuple(stride),
         window_reversal=(False, False),
         dimension_numbers=numbers,
         feature_group_count=1,
-        batch_group_count=groups,
+        batch_group_count=static(dims_of(x)[1], "the number of channels"),
     )
-    return None, made, None
 
 
 @aten("conv_tbc")
