@@ -101,12 +101,16 @@ def test_what_follows(ending: str) -> None:
 
 
 def test_composites_become_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large ones in parts, on the threads of the program: the numbers are the same."""
     made = replaced(monkeypatch)
-    for call in (CONVOLUTIONS[1], WeightGradient((2, 9, 9, 8), (2, 9, 9, 8), (3, 3), (1, 1), 1, 1)):
+    small = WeightGradient((2, 9, 9, 8), (2, 9, 9, 8), (3, 3), (1, 1), 1, 1)
+    large = CONVOLUTIONS[-1]
+    of_large = WeightGradient(large.image, large.made, large.window, large.strides, 1, 1)
+    for call in (CONVOLUTIONS[1], small, large, of_large):
         operands = operands_of(call)
         got = run(program(call, FAMILY, form(call)), operands)
         np.testing.assert_array_equal(got, called(call, operands))
-    assert [m.symbol for m in made] == [*FAMILY.symbols]
+    assert [m.symbol for m in made] == [*FAMILY.symbols] * 2
 
 
 def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:
