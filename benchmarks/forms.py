@@ -22,8 +22,9 @@ import numpy as np
 import relax2xla as rx
 from relax2xla import op
 from relax2xla.ir import Expr
+from relax2xla.kernels.native import Tensor
 from relax2xla.kernels.onednn import choice
-from relax2xla.kernels.onednn.calls import Call, Convolution, Product, Tensor
+from relax2xla.kernels.onednn.calls import Call, Convolution, Product
 
 RNG = np.random.default_rng(0)
 

@@ -361,5 +361,5 @@ def outcome(name: str, make: Callable[[], Case]) -> dict[str, Any]:
 
 def _failed(e: Exception) -> dict[str, str]:
     # Places in files are named from the package or the repository on, not from this machine's root.
-    text = re.sub(r"/[\w./-]*/(?=(?:site-packages|tests|relax2xla)/)", "", str(e))
+    text = re.sub(r"/[\w./-]*/(?=(?:site-packages|tests|benchmarks|relax2xla)/)", "", str(e))
     return {"status": "error", "reason": f"{type(e).__name__}: {text[:400]}"}

@@ -10,7 +10,9 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
+
+from relax2xla.kernels.native import Tensor
 
 #: How the names of composites begin that oneDNN can take over.
 PREFIX: Final = "relax2xla.onednn."
@@ -33,13 +35,6 @@ FUSIONS: Final[Mapping[str, bool]] = {
 _MOST_FUSIONS: Final = 3
 # oneDNN counts elements of a tensor, and steps over them, in 32 bits in places.
 _MOST_ELEMENTS: Final = (1 << 31) - 1
-
-
-class Tensor(NamedTuple):
-    """The kind of an operand or of a result."""
-
-    shape: tuple[int, ...]
-    dtype: str
 
 
 class Call(Protocol):

@@ -34,8 +34,9 @@ from relax2xla.ir import (
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_deep, bindings_of, reads
 from relax2xla.kernels.depthwise import FAMILY
+from relax2xla.kernels.native import Tensor
 from relax2xla.kernels.onednn import choice
-from relax2xla.kernels.onednn.calls import FORMS, Convolution, Product, Tensor
+from relax2xla.kernels.onednn.calls import FORMS, Convolution, Product
 from relax2xla.transform.core import Pass, PassContext, register
 
 # Operators to what oneDNN calls them.

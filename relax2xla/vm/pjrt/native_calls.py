@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from relax2xla import processor
 from relax2xla.errors import TVMError
@@ -24,12 +24,11 @@ from relax2xla.kernels.integers import calls as integers
 from relax2xla.kernels.native import Call, Family, Tensor, may_call
 from relax2xla.runtime.compiler import INCLUDE, find_compiler, run_compiler
 from relax2xla.runtime.native import NativeFunction, NativeModule
-from relax2xla.stablehlo.codecs import dtype_of, read_any
 from relax2xla.stablehlo.mlir import ir, operations
 from relax2xla.stablehlo.untrusted.targets import TYPED
 from relax2xla.vm.pjrt import cache
+from relax2xla.vm.pjrt.composites import asked, copied, names_forms
 from relax2xla.vm.pjrt.external_calls import TARGET, bind, share_threads
-from relax2xla.vm.pjrt.onednn import COMPOSITE, copied
 
 log = logging.getLogger("relax2xla.vm")
 
@@ -45,58 +44,33 @@ def with_calls(module: ir.Module) -> ir.Module | None:
 
     The module that is given stays as it is.
     """
-    if not may_call() or not _has_composites(module):
+    if not may_call() or not names_forms(module, [f.forms for f in FAMILIES]):
         return None
     with module.context, ir.Location.unknown():
-        wanted = {found[0].name for op in operations(module) if (found := _wanted(op))}
-        keys = {f.name: functions(f) for f in FAMILIES if f.name in wanted}
+        found = list(map(_wanted, operations(module)))
+        wanted = {family for family, _ in filter(None, found)}
+        keys = {family: functions(family) for family in wanted}
         if not any(keys.values()):
             return None
         made = copied(module)
-        for op in operations(made):
-            found = _wanted(op)
-            known = keys[found[0].name] if found else None
-            if found and known:
-                _replace(op, found[1], known[found[1].symbol])
+        for op, site in zip(operations(made), found, strict=True):
+            known = keys[site[0]] if site else None
+            if site and known:
+                _replace(op, site[1], known[site[1].symbol])
     return made
-
-
-def _has_composites(module: ir.Module) -> bool:
-    named = (op.attributes for op in module.body.operations if "sym_name" in op.attributes)
-    names = [ir.StringAttr(attrs["sym_name"]).value for attrs in named]
-    return any(f.forms in name for f in FAMILIES for name in names)
 
 
 def _wanted(op: ir.Operation) -> tuple[Family, Call] | None:
     """The call that a composite asks for; None where it is none that can be made here."""
-    if op.name != COMPOSITE:
+    given = asked(op, [f.prefix for f in FAMILIES])
+    if given is None:
         return None
-    name = ir.StringAttr(op.attributes["name"]).value
-    family = next((f for f in FAMILIES if name.startswith(f.prefix)), None)
-    if family is None:
-        return None
-    attributes = op.attributes
-    given = (
-        read_any(attributes["composite_attributes"]) if "composite_attributes" in attributes else {}
-    )
-    operands, results = (
-        [_tensor(v.type) for v in op.operands],
-        [_tensor(v.type) for v in op.results],
-    )
-    known, made = [t for t in operands if t], [t for t in results if t]
-    if len(known) != len(operands) or len(made) != len(results):
-        return None
-    call = family.read(name, given, known, made)
+    family = next(f for f in FAMILIES if given.name.startswith(f.prefix))
+    call = family.read(*given)
     if isinstance(call, str):
-        log.info("a composite %s stays in rows: %s", name, call)
+        log.info("a composite %s stays in rows: %s", given.name, call)
         return None
     return (family, call) if family.runs_here(call) else None
-
-
-def _tensor(kind: Any) -> Tensor | None:
-    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
-        return None
-    return Tensor(tuple(kind.shape), dtype_of(kind.element_type))
 
 
 def _replace(op: ir.Operation, call: Call, key: str) -> None:

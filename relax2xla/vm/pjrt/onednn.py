@@ -14,7 +14,6 @@ program that gains little keeps its rows.
 from __future__ import annotations
 
 import functools
-import io
 import json
 import logging
 import os
@@ -22,18 +21,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from relax2xla import processor
 from relax2xla.kernels.onednn import choice
-from relax2xla.kernels.onednn.calls import FEATURES, FORMS, PREFIX, Call, Tensor, read
-from relax2xla.stablehlo.codecs import dtype_of, read_any
+from relax2xla.kernels.onednn.calls import FEATURES, FORMS, PREFIX, Call, read
 from relax2xla.stablehlo.mlir import ir, operations
 from relax2xla.vm.pjrt import cache
+from relax2xla.vm.pjrt.composites import asked, copied, names_forms
 
 log = logging.getLogger("relax2xla.vm")
 
-COMPOSITE: Final = "stablehlo.composite"
 _CUSTOM_CALL: Final = "stablehlo.custom_call"
 _PROBE: Final = "relax2xla.vm.pjrt.onednn_probe"
 # A child that takes longer has hung.
@@ -45,7 +43,7 @@ def with_calls(module: ir.Module) -> ir.Module | None:
 
     The module that is given stays as it is.
     """
-    if not choice.may_call() or not _has_composites(module):
+    if not choice.may_call() or not names_forms(module, [FORMS]):
         return None
     with module.context, ir.Location.unknown():
         found = operations(module)
@@ -62,42 +60,16 @@ def with_calls(module: ir.Module) -> ir.Module | None:
     return made
 
 
-def _has_composites(module: ir.Module) -> bool:
-    """Whether functions of the module have names of forms; a look into each would take long."""
-    named = (op.attributes for op in module.body.operations if "sym_name" in op.attributes)
-    return any(FORMS in ir.StringAttr(attrs["sym_name"]).value for attrs in named)
-
-
-def copied(module: ir.Module) -> ir.Module:
-    """The same program, once more."""
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    return ir.Module.parse(buffer.getvalue())
-
-
 def _wanted(op: ir.Operation) -> Call | None:
     """The call that a composite asks for, where it may be made and is faster."""
-    if op.name != COMPOSITE:
+    given = asked(op, [PREFIX])
+    if given is None:
         return None
-    name = ir.StringAttr(op.attributes["name"]).value
-    if not name.startswith(PREFIX) or "composite_attributes" not in op.attributes:
-        return None
-    given = [_tensor(v.type) for v in op.operands]
-    made = [_tensor(v.type) for v in op.results]
-    operands, results = [t for t in given if t], [t for t in made if t]
-    if len(operands) != len(given) or len(results) != len(made):
-        return None
-    call = read(name, read_any(op.attributes["composite_attributes"]), operands, results)
+    call = read(*given)
     if isinstance(call, str):
-        log.info("oneDNN is not called for a composite %s: %s", name, call)
+        log.info("oneDNN is not called for a composite %s: %s", given.name, call)
         return None
     return call if choice.gain(call) else None
-
-
-def _tensor(kind: Any) -> Tensor | None:
-    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
-        return None
-    return Tensor(tuple(kind.shape), dtype_of(kind.element_type))
 
 
 def _replace(op: ir.Operation, call: Call) -> None:

@@ -17,7 +17,8 @@ import jax
 import numpy as np
 from jaxlib import xla_client as xc
 
-from relax2xla.kernels.onednn.calls import FEATURES, Call, Convolution, Product, Tensor
+from relax2xla.kernels.native import Tensor
+from relax2xla.kernels.onednn.calls import FEATURES, Call, Convolution, Product
 from relax2xla.stablehlo import mlir
 
 Array = np.ndarray[Any, Any]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from relax2xla.kernels.native import Tensor
 from relax2xla.kernels.onednn import choice
 from relax2xla.kernels.onednn.calls import (
     FEATURES,
@@ -14,7 +15,6 @@ from relax2xla.kernels.onednn.calls import (
     Call,
     Convolution,
     Product,
-    Tensor,
     read,
 )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 import relax2xla as rx
+from relax2xla.errors import TVMError
 from relax2xla.ir import Function, Var
 from relax2xla.kernels.native import Call, Family
 from relax2xla.vm.pjrt import native_calls
@@ -54,3 +56,18 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 def run(mod: rx.IRModule, operands: list[Array]) -> Array:
     return np.asarray(rx.VirtualMachine(rx.build(mod, "cpu"))["main"](*operands))
+
+
+@contextmanager
+def no_library(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """As on a machine whose compiler fails."""
+
+    def fails(*args: Any) -> Any:
+        raise TVMError("no library")
+
+    monkeypatch.setattr(native_calls, "library", fails)
+    native_calls.functions.cache_clear()
+    try:
+        yield
+    finally:
+        native_calls.functions.cache_clear()

@@ -20,7 +20,7 @@ from relax2xla.testing import evaluate
 from relax2xla.transform.cpu.call_depthwise import form
 from relax2xla.vm.pjrt import native_calls
 
-from .native_programs import Array, program, replaced, run
+from .native_programs import Array, no_library, program, replaced, run
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
@@ -114,12 +114,7 @@ def test_composites_become_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*args: Any) -> Any:
-        raise TVMError("no library")
-
-    monkeypatch.setattr(native_calls, "library", fails)
-    native_calls.functions.cache_clear()
-    try:
+    with no_library(monkeypatch):
         call, made = CONVOLUTIONS[1], replaced(monkeypatch)
         operands = operands_of(call)
         wanted = evaluate(form(call), operands)
@@ -128,8 +123,6 @@ def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not made
         with pytest.raises(TVMError, match="integers and depthwise"):
             native_calls.require()
-    finally:
-        native_calls.functions.cache_clear()
 
 
 @pytest.mark.parametrize(

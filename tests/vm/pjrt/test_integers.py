@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import relax2xla as rx
-from relax2xla.errors import TVMError
 from relax2xla.ir import Expr
 from relax2xla.kernels.integers.calls import (
     FAMILY,
@@ -31,7 +30,7 @@ from relax2xla.transform.cpu.integer_rows import form, integers_of, packed, unpa
 from relax2xla.vm.pjrt import native_calls
 
 from . import native_programs
-from .native_programs import replaced, run
+from .native_programs import no_library, replaced, run
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
@@ -310,19 +309,12 @@ def test_another_processors_packing_stays_in_rows(monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*args: Any) -> Any:
-        raise TVMError("no library")
-
-    monkeypatch.setattr(native_calls, "library", fails)
-    native_calls.functions.cache_clear()
-    try:
+    with no_library(monkeypatch):
         call = convolution(1, packing(), "uint8", "uint8")
         operands = convolution_operands(call, "int8", False)
         made = replaced(monkeypatch)
         np.testing.assert_array_equal(run(program(call), operands), evaluate(form(call), operands))
         assert not made
-    finally:
-        native_calls.functions.cache_clear()
 
 
 @pytest.mark.parametrize(
