@@ -20,7 +20,7 @@ if hasattr(os, "sched_setaffinity"):
 import numpy as np
 
 import relax2xla as rx
-from relax2xla import op
+from relax2xla import op, processor
 from relax2xla.ir import Expr
 from relax2xla.kernels.native import Tensor
 from relax2xla.kernels.onednn import choice
@@ -109,7 +109,7 @@ def _built(
 
 def main(quick: bool = False) -> None:
     """Print a row for each shape, with what the table says of it."""
-    kind = choice.processor_kind()
+    kind = processor.kind()
     kinds = {choice.kind_of(described) for _, described, _, _ in _cases()}
     every = {kind: dict.fromkeys(kinds, choice.Faster(0, 1.0))}
     print(f"processor: {kind or 'none of the table'}\n")

@@ -38,6 +38,13 @@ def features() -> frozenset[str]:
     return frozenset(description().get("flags", description().get("Features", "")).split())
 
 
+def kind() -> str:
+    """The name under which tables of measurements know this processor; "" where none does."""
+    if "avx512f" in features():
+        return "avx512"
+    return "avx2" if {"avx2", "fma"} <= features() else ""
+
+
 def count() -> int:
     """The number of processors that this process may use."""
     own = hasattr(os, "sched_getaffinity")

@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from relax2xla.kernels.native import Call, Family, Tensor, four, pair
+from relax2xla.kernels.native import ENDINGS, Call, Family, Tensor, four, pair
 
 _PREFIX: Final = "relax2xla.depthwise."
-#: What may follow a sum in one call, in the order of ``Ending`` in depthwise.cpp.
-ENDINGS: Final = ("", "relu", "relu6", "hardswish")
 #: The orders in which an image may lie.
 LAYOUTS: Final = ("NHWC", "NCHW")
 # Taps in a row of the window, which registers hold, and in all; distances between windows in a row.
@@ -212,5 +210,5 @@ FAMILY: Final = Family(
     name="depthwise",
     readers={Convolution: _convolution, WeightGradient: _weight_gradient},
     source="depthwise.cpp",
-    headers=("threads.h",),
+    headers=("activations.h", "threads.h"),
 )

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
+#: What may follow a sum in one call, in the order of ``Ending`` in activations.h.
+ENDINGS: Final = ("", "relu", "relu6", "hardswish", "sigmoid", "silu", "gelu", "gelu_tanh")
 # Elements of a tensor; sizes and distances are counted in 64 bits, and a call takes memory.
 _MOST_ELEMENTS: Final = (1 << 31) - 1
 

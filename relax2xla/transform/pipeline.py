@@ -9,6 +9,7 @@ from relax2xla.transform.algebra.recover_group_norm import RecoverGroupNorm
 from relax2xla.transform.core import Pass, Sequential
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise
 from relax2xla.transform.cpu.call_onednn import CallOneDnn
+from relax2xla.transform.cpu.call_products import CallProducts
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
 from relax2xla.transform.cpu.few_channels import ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
@@ -93,8 +94,8 @@ def default(layout: str = "NHWC", winograd: bool | None = None, for_jax: bool = 
         passes.append(ChannelsLast(layout, weights_at_load=at_load))
     if winograd is not False:
         passes.append(UseWinograd(measured=winograd is None, at_load=at_load))
-    if for_jax:
-        passes.append(KernelsAsGiven())
+    # Weights are laid out anew, once, at load.
+    passes.append(KernelsAsGiven() if for_jax else CallProducts())
     passes.append(FuseTransposeMatmul(reads_weights_as_they_lie if at_load else None))
     passes.append(DeadCodeElimination(keep_foreign=True))
     static = [FeatureMajor(eigen=False) if for_jax and p is FeatureMajor else p() for p in STATIC]

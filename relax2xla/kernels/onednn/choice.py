@@ -65,15 +65,7 @@ def may_call() -> bool:
     """Whether jaxlib on this machine may have oneDNN at all, and the calls are known."""
     if not sys.platform.startswith("linux") or platform.machine() not in ("x86_64", "AMD64"):
         return False
-    return bool(processor_kind()) and processor.jaxlib_version().startswith(processor.KNOWN)
-
-
-def processor_kind() -> str:
-    """The row of the table for this processor; "" where there is none."""
-    features = processor.features()
-    if "avx512f" in features:
-        return "avx512"
-    return "avx2" if {"avx2", "fma"} <= features else ""
+    return bool(processor.kind()) and processor.jaxlib_version().startswith(processor.KNOWN)
 
 
 def kind_of(call: Call) -> str:
@@ -95,7 +87,7 @@ def gain(call: Call, on: str = "") -> float:
 
     0 where it is not.
     """
-    found = TABLE.get(on or processor_kind(), {}).get(kind_of(call))
+    found = TABLE.get(on or processor.kind(), {}).get(kind_of(call))
     if found is None or call.multiplications < found.least:
         return 0.0
     return found.gain * call.multiplications

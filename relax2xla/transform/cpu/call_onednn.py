@@ -33,7 +33,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_deep, bindings_of, reads
-from relax2xla.kernels.depthwise import FAMILY
+from relax2xla.kernels import depthwise, products
 from relax2xla.kernels.native import Tensor
 from relax2xla.kernels.onednn import choice
 from relax2xla.kernels.onednn.calls import FORMS, Convolution, Product
@@ -46,6 +46,7 @@ _FUNCTIONS: Final[Mapping[str, str]] = {
     "relax.nn.gelu": "GELU_ERF",
     "relax.nn.gelu_tanh": "GELU_TANH",
 }
+_FORMS_OF: Final = (depthwise.FAMILY, products.FAMILY)
 _SPATIAL: Final = {"relax.nn.conv1d": "W", "relax.nn.conv2d": "HW", "relax.nn.conv3d": "DHW"}
 # Calls of either kind in one.
 Described = Convolution | Product
@@ -65,7 +66,7 @@ class CallOneDnn(Pass):
             return mod
         new = dict(mod.functions)
         for gvar, func in mod.relax_functions().items():
-            if FAMILY.forms in gvar.name_hint:
+            if any(f.forms in gvar.name_hint for f in _FORMS_OF):
                 continue  # what a call of a function in C++ is in rows
             calls = _Calls(gvar.name_hint)
             new[gvar] = calls.function(func)

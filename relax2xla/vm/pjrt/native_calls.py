@@ -19,7 +19,7 @@ from typing import Final
 
 from relax2xla import processor
 from relax2xla.errors import TVMError
-from relax2xla.kernels import depthwise
+from relax2xla.kernels import depthwise, products
 from relax2xla.kernels.integers import calls as integers
 from relax2xla.kernels.native import Call, Family, Tensor, may_call
 from relax2xla.runtime.compiler import INCLUDE, find_compiler, run_compiler
@@ -33,7 +33,7 @@ from relax2xla.vm.pjrt.external_calls import TARGET, bind, share_threads
 log = logging.getLogger("relax2xla.vm")
 
 _CUSTOM_CALL: Final = "stablehlo.custom_call"
-FAMILIES: Final = (integers.FAMILY, depthwise.FAMILY)
+FAMILIES: Final = (integers.FAMILY, depthwise.FAMILY, products.FAMILY)
 _OPTIONS: Final = ("-shared", "-fPIC", "-O3", "-march=native", "-std=c++17")
 # What a library has that shares its work out.
 _THREADS: Final = b"relax2xla/threads.h"

@@ -12,6 +12,7 @@ import torch
 
 import relax2xla as rx
 from relax2xla import op as R
+from relax2xla import processor
 from relax2xla.interop.jax import to_jax
 from relax2xla.ir import Expr
 from relax2xla.ir.op import is_op
@@ -28,7 +29,7 @@ def everything_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass takes whatever can be called, on any machine."""
     kinds = {k for row in choice.TABLE.values() for k in row}
     monkeypatch.setattr(choice, "TABLE", {"any": dict.fromkeys(kinds, choice.Faster(0, 1.0))})
-    monkeypatch.setattr(choice, "processor_kind", lambda: "any")
+    monkeypatch.setattr(processor, "kind", lambda: "any")
     monkeypatch.setattr(choice, "may_call", lambda: True)
     # What is made here is compiled as rows; tests/vm/pjrt/test_onednn.py calls oneDNN.
     monkeypatch.setattr("relax2xla.vm.pjrt.onednn.features", frozenset)

@@ -12,6 +12,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla import op as R
+from relax2xla import processor
 from relax2xla.errors import UnsupportedError
 from relax2xla.importers.stablehlo import from_stablehlo
 from relax2xla.ir import Expr
@@ -31,7 +32,7 @@ def everything_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     if not choice.may_call() or "dense 2" not in onednn.features():
         pytest.skip("oneDNN cannot be called here")
     row = dict.fromkeys(KINDS, choice.Faster(0, 1.0))
-    monkeypatch.setattr(choice, "TABLE", {choice.processor_kind(): row})
+    monkeypatch.setattr(choice, "TABLE", {processor.kind(): row})
     # Depthwise convolutions have a function of their own where there is a compiler.
     monkeypatch.setattr(call_depthwise, "may_call", lambda: False)
 
@@ -110,7 +111,7 @@ def test_programs_that_gain_little_are_kept_on_disk(tmp_path: Path) -> None:
     try:
         row = dict.fromkeys(KINDS, choice.Faster(0, 1e-15))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(choice, "TABLE", {choice.processor_kind(): row})
+            patch.setattr(choice, "TABLE", {processor.kind(): row})
             vm = built(module())
             vm["main"](*GIVEN)
             assert calls(vm) == 0

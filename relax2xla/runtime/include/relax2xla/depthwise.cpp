@@ -7,6 +7,7 @@
  * each is read once for all its taps in a row of the window.
  */
 #include <dlpack/dlpack.h>
+#include <relax2xla/activations.h>
 #include <relax2xla/threads.h>
 #include <tvm/runtime/packed_func.h>
 
@@ -17,24 +18,18 @@
 
 namespace {
 
-#ifdef __AVX512F__
-constexpr int kLanes = 16;
+using relax2xla::kLanes;
+using relax2xla::load;
+using relax2xla::store;
+using relax2xla::Vector;
+
 // Results that are summed up together: with a row of the window, what registers hold.
-constexpr int kPixels = 14;
-#else
-constexpr int kLanes = 8;
-constexpr int kPixels = 7;
-#endif
+constexpr int kPixels = kLanes == 16 ? 14 : 7;
 // Taps in a row of the window.
 constexpr int kWidest = 7;
 // Numbers of the lines of an image, and multiplications that are worth a thread.
 constexpr int64_t kNear = 24 * 1024;
 constexpr int64_t kWork = 2000000;
-
-typedef float Vector __attribute__((vector_size(4 * kLanes), aligned(4)));
-
-Vector load(const float* at) { return *reinterpret_cast<const Vector*>(at); }
-void store(float* at, Vector v) { *reinterpret_cast<Vector*>(at) = v; }
 
 /* Where the numbers of four axes are, whichever of the two orders they lie in. */
 struct Image {
@@ -268,20 +263,14 @@ void with_sizes(int64_t width, int64_t step, F call) {
 }
 
 // -- what follows a sum --------------------------------------------------------------------------
-enum Ending : int64_t { kNone = 0, kRelu = 1, kRelu6 = 2, kHardswish = 3 };
-
-/* What is no number stays so. */
-Vector ended(Vector v, int64_t ending) {
-  const Vector zero = {}, six = zero + 6.0f;
-  const Vector given = ending == kHardswish ? v + 3.0f : v;
-  const Vector low = given < zero ? zero : given;
-  const Vector limited = ending == kRelu ? low : (low > six ? six : low);
-  return ending == kHardswish ? v * limited / 6.0f : limited;
-}
-
 void finish(float* out, int64_t apart, int64_t width, int64_t ending) {
-  if (ending == kNone) return;
-  for (int64_t p = 0; p < width; ++p) store(out + p * apart, ended(load(out + p * apart), ending));
+  if (ending == relax2xla::kNone) return;
+  relax2xla::with_ending(ending, [&](auto known) {
+    for (int64_t p = 0; p < width; ++p) {
+      float* at = out + p * apart;
+      store(at, relax2xla::activated<decltype(known)::value>(load(at)));
+    }
+  });
 }
 
 // -- the two functions ---------------------------------------------------------------------------

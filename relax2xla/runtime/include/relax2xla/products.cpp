@@ -1,0 +1,272 @@
+/* Convolutions of images, and products of matrices, with what follows them.
+ *
+ * Numbers are float32. An image is [n, height, width, channels], a matrix is an image of one row; a
+ * weight lies in panels of `kPanel` results: [panels, taps, channels, kPanel], with zeros behind the
+ * last result. A tile is `kRows` pixels of one panel, or of some: its sums stay in registers, while
+ * the pixels under a tap are read by pointers, so that no image is copied. What follows is computed
+ * while a tile is in the nearest cache.
+ */
+#include <dlpack/dlpack.h>
+#include <relax2xla/activations.h>
+#include <relax2xla/threads.h>
+#include <tvm/runtime/packed_func.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace {
+
+using relax2xla::kLanes;
+using relax2xla::load;
+using relax2xla::store;
+using relax2xla::Vector;
+
+constexpr int kPanel = 16;
+#ifdef __AVX512F__
+// 24 registers of 32 hold sums.
+constexpr int kRows = 12, kPanels = 2;
+#else
+// 12 registers of 16.
+constexpr int kRows = 6, kPanels = 1;
+#endif
+constexpr int kColumns = kPanel * kPanels;
+// Numbers of a panel that the nearest cache holds, of an image that the next one does.
+constexpr int64_t kDepth = 384, kNear = 48 * 1024;
+// Results of a row that one thread computes, and multiplications that are worth a thread.
+constexpr int64_t kWidth = 256, kWork = 2000000;
+
+/* `Rows` pixels by `Vectors` vectors of results, which are added to `out` where it has some. */
+template <int Rows, int Vectors>
+void tile(const float* const* pixels, int64_t taps, int64_t from, int64_t length,
+          const float* panel, int64_t next, const float* bias, float* out, int64_t apart) {
+  Vector sum[Rows][Vectors];
+#pragma GCC unroll 16
+  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v)
+      sum[r][v] = load((bias != nullptr ? bias : out + r * apart) + v * kLanes);
+  }
+  for (int64_t t = 0; t < taps; ++t, pixels += kRows) {
+    const float* row[Rows];
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) row[r] = pixels[r] + from;
+#pragma GCC unroll 2
+    for (int64_t k = 0; k < length; ++k, panel += kPanel) {
+      Vector weights[Vectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v)
+        weights[v] = load(panel + v * kLanes / kPanel * next + v * kLanes % kPanel);
+#pragma GCC unroll 16
+      for (int r = 0; r < Rows; ++r) {
+        const Vector pixel = row[r][k] - Vector{};
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) sum[r][v] += pixel * weights[v];
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) store(out + r * apart + v * kLanes, sum[r][v]);
+  }
+}
+
+using Tile = void(const float* const*, int64_t, int64_t, int64_t, const float*, int64_t,
+                  const float*, float*, int64_t);
+
+/* The tile of that many rows and vectors. */
+template <int Rows = kRows, int Vectors = kColumns / kLanes>
+Tile* tile_of(int64_t rows, int64_t vectors) {
+  if constexpr (Rows == 1 && Vectors == 1) {
+    return tile<1, 1>;
+  } else if constexpr (Rows == 1) {
+    return vectors >= Vectors ? tile<1, Vectors> : tile_of<1, Vectors - 1>(1, vectors);
+  } else if (rows < Rows) {
+    return tile_of<Rows - 1, Vectors>(rows, vectors);
+  } else if constexpr (Vectors == 1) {
+    return tile<Rows, 1>;
+  } else {
+    return vectors >= Vectors ? tile<Rows, Vectors> : tile_of<Rows, Vectors - 1>(rows, vectors);
+  }
+}
+
+/* A part of the sums: some taps whole, or some channels of one. */
+struct Part {
+  int64_t tap, taps, channel, channels;
+};
+
+std::vector<Part> parts_of(int64_t taps, int64_t channels) {
+  std::vector<Part> parts;
+  if (channels > kDepth) {
+    const int64_t count = (channels + kDepth - 1) / kDepth;
+    const int64_t length = ((channels + count - 1) / count + 7) / 8 * 8;
+    for (int64_t t = 0; t < taps; ++t) {
+      for (int64_t c = 0; c < channels; c += length)
+        parts.push_back({t, 1, c, std::min(length, channels - c)});
+    }
+    return parts;
+  }
+  const int64_t most = std::max<int64_t>(1, kDepth / channels);
+  const int64_t count = (taps + most - 1) / most, each = (taps + count - 1) / count;
+  for (int64_t t = 0; t < taps; t += each)
+    parts.push_back({t, std::min(each, taps - t), 0, channels});
+  return parts;
+}
+
+/* Windows over images, and the results that they make. */
+struct Convolution {
+  const float* image;
+  const float* weight;
+  const float* bias;
+  const float* added;
+  float* result;
+  int64_t height, width, channels;
+  int64_t rows, columns, results, pixels;
+  int64_t window_height, window_width, steps, step, top, left, dilated_rows, dilated_columns;
+  int64_t ending;
+  std::vector<float> nothing;
+
+  int64_t taps() const { return window_height * window_width; }
+
+  /* The pixels under the windows of results [from, to), tap by tap for each tile. */
+  void find(int64_t from, int64_t to, std::vector<const float*>& found) const {
+    const int64_t tiles = (to - from + kRows - 1) / kRows;
+    found.resize(static_cast<size_t>(tiles * taps() * kRows));
+    for (int64_t p = from; p < from + tiles * kRows; ++p) {
+      const float** at = found.data() + (p - from) / kRows * taps() * kRows + (p - from) % kRows;
+      const int64_t x = p % columns * step - left, line = p / columns;
+      const int64_t y = line % rows * steps - top;
+      const float* plane = image + line / rows * height * width * channels;
+      for (int64_t i = 0; i < window_height; ++i) {
+        const int64_t row = y + i * dilated_rows;
+        const bool inside = p < to && row >= 0 && row < height;
+        for (int64_t j = 0; j < window_width; ++j, at += kRows) {
+          const int64_t column = x + j * dilated_columns;
+          *at = inside && column >= 0 && column < width
+                    ? plane + (row * width + column) * channels
+                    : nothing.data();
+        }
+      }
+    }
+  }
+
+  /* What follows the sums of `count` pixels of `wide` columns, `apart` numbers from each other. */
+  template <int64_t Ending>
+  void finish(float* sums, int64_t apart, int64_t pixel, int64_t column, int64_t count,
+              int64_t wide) const {
+    const float* other = added == nullptr ? nullptr : added + pixel * results + column;
+    for (int64_t r = 0; r < count; ++r, sums += apart) {
+      int64_t c = 0;
+      for (; c + kLanes <= wide; c += kLanes) {
+        Vector v = load(sums + c);
+        if (other != nullptr) v += load(other + c);
+        store(sums + c, relax2xla::activated<Ending>(v));
+      }
+      for (; c < wide; ++c) {
+        const float v = other == nullptr ? sums[c] : sums[c] + other[c];
+        sums[c] = relax2xla::activated<Ending>(Vector{} + v)[0];
+      }
+      if (other != nullptr) other += results;
+    }
+  }
+
+  /* Results [from, to) of pixels, [begin, end) of columns. */
+  void run(int64_t from, int64_t to, int64_t begin, int64_t end, const std::vector<Part>& parts,
+           std::vector<const float*>& under) const {
+    find(from, to, under);
+    const int64_t depth = taps() * channels, next = depth * kPanel;
+    for (const Part& part : parts) {
+      const bool first = &part == &parts.front(), last = &part == &parts.back();
+      for (int64_t column = begin; column < end; column += kColumns) {
+        const float* panel =
+            weight + column * depth + (part.tap * channels + part.channel) * kPanel;
+        const int64_t wide = std::min<int64_t>(kColumns, end - column);
+        const int64_t vectors = (wide + kLanes - 1) / kLanes;
+        const bool whole = wide == vectors * kLanes;
+        float own[kColumns] = {};
+        const float* start = bias + column;
+        if (!whole) start = std::copy_n(start, wide, own) - wide;
+        // While a panel is used, the next one comes nearer, a part with each tile.
+        const int64_t depth_bytes = part.taps * part.channels * kPanel * 4;
+        const char* ahead = reinterpret_cast<const char*>(panel + kPanels * next);
+        const int64_t each = depth_bytes * kPanels * kRows / (to - from) / 64 * 64 + 64;
+        const char* const beyond = column + kColumns < end ? ahead + depth_bytes : ahead;
+        for (int64_t p = from; p < to; p += kRows) {
+          for (const char* const until = std::min(ahead + each, beyond); ahead < until; ahead += 64)
+            __builtin_prefetch(ahead, 0, 2);
+          const int64_t count = std::min<int64_t>(kRows, to - p);
+          const float* const* at = under.data() + ((p - from) * taps() + part.tap * kRows);
+          float* out = result + p * results + column;
+          float made[kRows * kColumns];
+          if (!whole && !first) {
+            for (int64_t r = 0; r < count; ++r)
+              std::copy_n(out + r * results, wide, made + r * kColumns);
+          }
+          float* sums = whole ? out : made;
+          const int64_t apart = whole ? results : kColumns;
+          tile_of(count, vectors)(at, part.taps, part.channel, part.channels, panel, next,
+                                  first ? start : nullptr, sums, apart);
+          if (last && (added != nullptr || ending != relax2xla::kNone)) {
+            relax2xla::with_ending(ending, [&](auto known) {
+              finish<decltype(known)::value>(sums, apart, p, column, count, wide);
+            });
+          }
+          if (!whole) {
+            for (int64_t r = 0; r < count; ++r)
+              std::copy_n(made + r * kColumns, wide, out + r * results);
+          }
+        }
+      }
+    }
+  }
+};
+
+/* All results, in blocks of pixels and of columns. */
+void compute(Convolution c) {
+  c.nothing.assign(static_cast<size_t>(c.channels), 0.0f);
+  const std::vector<Part> parts = parts_of(c.taps(), c.channels);
+  const int64_t depth = std::min(kDepth, c.taps() * c.channels);
+  const int64_t block = std::max<int64_t>(1, kNear / depth / kRows) * kRows;
+  const int64_t blocks = (c.pixels + block - 1) / block, groups = (c.results + kWidth - 1) / kWidth;
+  const int64_t work = block * std::min(kWidth, c.results) * c.taps() * c.channels;
+  relax2xla::in_ranges(blocks * groups, kWork / work, [&](int64_t begin, int64_t end) {
+    static thread_local std::vector<const float*> under;
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t from = unit / groups * block, column = unit % groups * kWidth;
+      c.run(from, std::min(c.pixels, from + block), column, std::min(c.results, column + kWidth),
+            parts, under);
+    }
+  });
+}
+
+const float* numbers(const DLTensor* t) {
+  ICHECK(t->dtype.code == kDLFloat && t->dtype.bits == 32) << "numbers are of float32";
+  return static_cast<const float*>(t->data);
+}
+
+void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bias,
+              const DLTensor* added, int64_t window_height, int64_t window_width, int64_t steps,
+              int64_t step, int64_t top, int64_t left, int64_t dilated_rows,
+              int64_t dilated_columns, int64_t is_added, int64_t ending, const DLTensor* result) {
+  const int64_t* shape = result->shape;
+  compute({numbers(image), numbers(weight), numbers(bias), is_added ? numbers(added) : nullptr,
+           static_cast<float*>(result->data), image->shape[1], image->shape[2], image->shape[3],
+           shape[1], shape[2], shape[3], shape[0] * shape[1] * shape[2], window_height,
+           window_width, steps, step, top, left, dilated_rows, dilated_columns, ending, {}});
+}
+
+void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias,
+              const DLTensor* added, int64_t is_added, int64_t ending, const DLTensor* result) {
+  int64_t count = 1;
+  for (int32_t axis = 0; axis + 1 < rows->ndim; ++axis) count *= rows->shape[axis];
+  const int64_t channels = rows->shape[rows->ndim - 1], results = result->shape[rows->ndim - 1];
+  compute({numbers(rows), numbers(weight), numbers(bias), is_added ? numbers(added) : nullptr,
+           static_cast<float*>(result->data), 1, count, channels, 1, count, results, count, 1, 1, 1,
+           1, 0, 0, 1, 1, ending, {}});
+}
+
+}  // namespace
+
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_products_convolve, convolve);
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_products_multiply, multiply);

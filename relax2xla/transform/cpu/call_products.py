@@ -1,0 +1,161 @@
+"""CallProducts: convolutions and products with constant weights, as composites.
+
+XLA:CPU gives products to YNNPACK or Eigen, each with a loop of its own behind it for a bias, an
+addition and an activation, and convolves planes by Eigen's copies of them. A function in C++ reads
+pixels where they lie and finishes a tile of results while it is in the nearest cache; weights are
+laid out for it once, at load.
+
+As with oneDNN (:mod:`relax2xla.transform.cpu.call_onednn`) programs hold composites with their
+forms in rows, and the choice is made where they run (:mod:`relax2xla.vm.pjrt.native_calls`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from relax2xla import op as R
+from relax2xla.dpl.make import is_op, wildcard
+from relax2xla.dpl.rules import Match, Rule
+from relax2xla.ir import Expr, IRModule, TensorStructInfo, Tuple
+from relax2xla.ir.op import call_attrs
+from relax2xla.kernels.native import ENDINGS, may_call
+from relax2xla.kernels.products import FAMILY, PANEL, Convolution, Product, packed_shape, pays
+from relax2xla.transform.core import Pass, PassContext, register
+from relax2xla.transform.cpu.native_sites import Site, Sites, ended, with_composites
+from relax2xla.transform.cpu.windows import LAYOUTS, Windows, is_known
+from relax2xla.transform.layout.feature_major import is_linear
+from relax2xla.transform.layout.propagation import dims_of
+
+_x, _w, _both = wildcard(), wildcard(), wildcard()
+
+
+@register(opt_level=2, platform="cpu", one_device=True)
+class CallProducts(Pass):
+    """Make composites of convolutions and products with constant weights, static shapes.
+
+    In NHWC and HWIO, in float32, without groups; with a bias, an addition and an activation behind
+    them. Exact up to the order of the additions, and in activations within 2e-7 of the input. Which
+    these are says :func:`relax2xla.kernels.products.pays`.
+    """
+
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """The functions with composites, and the functions that these name."""
+        return with_composites(mod, _Calls) if may_call() else mod
+
+
+class _Calls(Sites):
+    """The composites of one function."""
+
+    family = FAMILY
+    adds = True
+    endings = ENDINGS
+
+    def rules(self) -> list[Rule]:
+        """See :class:`Sites`."""
+        return [
+            Rule(is_op("relax.nn.conv2d")(_x, _w), self._convolution),
+            Rule(is_op("relax.matmul")(_x, _w), lambda m: self._product(m, m[_x], m[_w])),
+            Rule(is_op("relax.einsum")(_both), self._linear),
+        ]
+
+    def rows(self, described: Convolution | Product, params: Sequence[Expr]) -> Expr:
+        """See :class:`Sites`."""
+        x, weight, bias, added = params
+        depth = described.operands[1].shape[1:-1]
+        plain = unpacked(weight, depth, described.results)
+        if isinstance(described, Product):
+            made: Expr = R.matmul(x, plain)
+        else:
+            made = R.nn.conv2d(
+                x,
+                plain,
+                described.strides,
+                described.padding,
+                described.dilation,
+                data_layout="NHWC",
+                kernel_layout="HWIO",
+            )
+        made = R.add(made, bias)
+        return ended(R.add(made, added) if described.added else made, described.ending)
+
+    def _convolution(self, m: Match) -> Expr | None:
+        if not is_known(m.call) or not m.from_constants(m[_w]):
+            return None
+        w = Windows(m.call, m.var, m.bind)
+        if w.dtype != "float32" or w.layouts != LAYOUTS or w.attrs["groups"] != 1:
+            return None
+        n, height, width, channels = w.image
+        top, left, bottom, right = (int(p) for p in w.attrs["padding"])
+        strides, dilation = ((int(a), int(b)) for a, b in (w.attrs["strides"], w.attrs["dilation"]))
+        described = Convolution(
+            (n, height, width, channels),
+            (w.weight[0], w.weight[1]),
+            w.weight[3],
+            strides,
+            (top, left, bottom, right),
+            dilation,
+        )
+        return self._call(m, described, m[_x], m[_w])
+
+    def _product(self, m: Match, x: Expr, weight: Expr) -> Expr | None:
+        given, matrix = _known(x), _known(weight)
+        if not given or not matrix or len(matrix) != 2 or not m.from_constants(weight):
+            return None
+        return self._call(m, Product(given, matrix[1]), x, weight)
+
+    def _linear(self, m: Match) -> Expr | None:
+        operands = m[_both]
+        if not isinstance(operands, Tuple) or len(operands.fields) != 2:
+            return None
+        x, weight = operands.fields
+        if not is_linear(str(call_attrs(m.call)["subscripts"])) or not m.from_constants(weight):
+            return None
+        given, matrix = _known(x), _known(weight)
+        if not given or not matrix:
+            return None
+        described = Product(given, matrix[0])
+        if described.problem() or not pays(described):
+            return None
+        return self._call(m, described, x, m.bind("matrix", R.permute_dims(weight)))
+
+    def _call(
+        self, m: Match, described: Convolution | Product, x: Expr, weight: Expr
+    ) -> Expr | None:
+        if described.problem() or not pays(described):
+            return None
+        return self.composite(m, Site(described, x, m.bind("panels", packed(weight))))
+
+
+def packed(weight: Expr) -> Expr:
+    """A weight [..., results] as the functions want it."""
+    dims = _known(weight)
+    assert dims is not None
+    *depth, results = dims
+    shape = packed_shape(depth, results)
+    numbers = math.prod(depth)
+    behind = shape[0] * PANEL - results
+    flat: Expr = R.reshape(weight, (numbers, results))
+    if behind:
+        flat = R.nn.pad(flat, (0, 0, 0, behind))
+    turned = R.permute_dims(R.reshape(flat, (numbers, shape[0], PANEL)), (1, 0, 2))
+    return R.reshape(turned, shape)
+
+
+def unpacked(weight: Expr, depth: Sequence[int], results: int) -> Expr:
+    """The inverse of :func:`packed`: [*depth, results]."""
+    numbers, panels = math.prod(depth), -(-results // PANEL)
+    turned = R.permute_dims(R.reshape(weight, (panels, numbers, PANEL)), (1, 0, 2))
+    flat: Expr = R.reshape(turned, (numbers, panels * PANEL))
+    if panels * PANEL > results:
+        flat = R.strided_slice(flat, (1,), (0,), (results,))
+    return R.reshape(flat, (*depth, results))
+
+
+def _known(value: Expr) -> tuple[int, ...] | None:
+    """The shape of a value of float32, where it is known."""
+    info, dims = value.struct_info_, dims_of(value)
+    if not isinstance(info, TensorStructInfo) or info.dtype != "float32" or dims is None:
+        return None
+    known = tuple(d for d in dims if isinstance(d, int))
+    return known if len(known) == len(dims) else None

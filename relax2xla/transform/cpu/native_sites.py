@@ -1,0 +1,265 @@
+"""Composites for functions in C++, and what follows them: what the passes that make them share.
+
+A *site* is a composite and what it takes. A bias, an addition and an activation behind it become
+part of it, each in the place of its own binding, where nothing else reads what it follows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from relax2xla import op as R
+from relax2xla.builder import BlockBuilder
+from relax2xla.dpl.make import is_const, is_op, wildcard
+from relax2xla.dpl.rules import Match, Rule, rewrite
+from relax2xla.ir import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    IRModule,
+    Op,
+    TensorStructInfo,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.make import const
+from relax2xla.ir.op import call_attrs
+from relax2xla.ir.rewrite import bindings_of
+from relax2xla.kernels.native import Family
+
+_COMPOSITE: Final = "relax.stablehlo.composite"
+
+_x, _other = wildcard(), wildcard()
+_three, _six = is_const(), is_const()
+_moved = is_op("relax.add")(_x, _three)
+_gate = is_op("relax.nn.relu6")(_moved)
+_gated = is_op("relax.multiply")(_x, _gate)
+_hardswish = is_op("relax.divide")(_gated, _six)
+
+
+class Site(NamedTuple):
+    """A composite: what it is for, and what it takes.
+
+    described: a call of the family, with its ``ending`` and maybe ``added``; weight: as the call
+    takes it; bias: a vector; None: there is none
+    """
+
+    described: Any
+    image: Expr
+    weight: Expr
+    bias: Expr | None = None
+    added: Expr | None = None
+
+
+class Sites(ABC):
+    """The composites of one function, of one family.
+
+    adds: whether calls take an addition of the result's shape; endings: which of
+    ``kernels.native.ENDINGS`` they take
+    """
+
+    family: Family
+    adds = False
+    endings: Sequence[str] = ()
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.sites: dict[Expr, Site] = {}
+        self.symbols: dict[Any, str] = {}
+
+    @abstractmethod
+    def rules(self) -> list[Rule]:
+        """What makes calls of operators, and what else there is but what all share."""
+        ...
+
+    @abstractmethod
+    def rows(self, described: Any, params: Sequence[Expr]) -> Expr:
+        """What a call computes, in operators."""
+        ...
+
+    def axis(self, described: Any) -> int:
+        """The axis of the result along which the bias lies."""
+        return -1
+
+    # -- a function ------------------------------------------------------------------------------
+    def function(self, func: Function) -> Function:
+        """``func`` with composites; itself where there is nothing to call."""
+        followers = [
+            Rule(is_op("relax.add")(_x, _other), self._sum),
+            *(
+                Rule(is_op(name)(_x), lambda m, e=ending: self._ended(m, e, 1))
+                for ending, name in _OPERATORS.items()
+            ),
+            Rule(_hardswish, self._hardswish),
+            Rule(is_op("relax.multiply")(_x, _other), self._silu),
+        ]
+        return rewrite(func, [*self.rules(), *followers], inside=False)[0]
+
+    def forms(self, func: Function) -> Mapping[GlobalVar, Function]:
+        """The functions that the composites of ``func`` name."""
+        values = [b.value for b in bindings_of(func.body) if isinstance(b, VarBinding)]
+        named = Op.get(_COMPOSITE)
+        used = {
+            call_attrs(v)["decomposition"] for v in values if isinstance(v, Call) and v.op is named
+        }
+        return {GlobalVar(s): self.form(d) for d, s in self.symbols.items() if s in used}
+
+    def form(self, described: Any) -> Function:
+        """The function of rows that a composite for a call names."""
+        infos = [TensorStructInfo(t.shape, t.dtype) for t in described.operands]
+        params = [Var(f"x{i}", info) for i, info in enumerate(infos)]
+        builder = BlockBuilder()
+        with builder.function("form", params, private=True):
+            with builder.dataflow():
+                made = builder.emit_output(self.rows(described, params))
+            builder.emit_func_output(made)
+        (func,) = builder.get().relax_functions().values()
+        return func
+
+    # -- sites -----------------------------------------------------------------------------------
+    def call(self, described: Any, operands: Sequence[Expr]) -> Call:
+        """The composite for a call."""
+        forms = self.family.forms
+        symbol = self.symbols.setdefault(described, f"{self.name}{forms}{len(self.symbols)}")
+        made = described.result
+        return Op.get(_COMPOSITE)(
+            *operands,
+            name=described.name,
+            composite_attributes=described.attributes,
+            decomposition=symbol,
+            sinfo_args=[TensorStructInfo(made.shape, made.dtype)],
+        )
+
+    def composite(self, m: Match, site: Site) -> Expr | None:
+        """The call for a site, in the place of a match; None where there is none."""
+        if site.described.problem():
+            return None
+        self.sites[m.var] = site
+        return self.call(site.described, self._operands(site))
+
+    def _operands(self, site: Site) -> list[Expr]:
+        results = site.described.result.shape[self.axis(site.described)]
+        bias = const(np.zeros(results, "float32")) if site.bias is None else site.bias
+        if not self.adds:
+            return [site.image, site.weight, bias]
+        added = const(np.zeros(1, "float32")) if site.added is None else site.added
+        return [site.image, site.weight, bias, added]
+
+    def open(self, m: Match, at: Expr, uses: int = 1) -> Site | None:
+        """The site that computes ``at``, where something can follow: all its ``uses`` do."""
+        site = self.sites.get(at)
+        if site is None or m.uses(at) != uses or site.described.ending:
+            return None
+        return site if self.axis(site.described) == -1 else None
+
+    # -- what follows ----------------------------------------------------------------------------
+    def _sum(self, m: Match) -> Expr | None:
+        for at, other in ((m[_x], m[_other]), (m[_other], m[_x])):
+            site, info = self.open(m, at), other.struct_info_
+            if site is None or not isinstance(info, TensorStructInfo) or info.dtype != "float32":
+                continue
+            result, dims = site.described.result.shape, info.dims
+            if dims is None or len(dims) > len(result):
+                continue
+            row = dims[-1:] == result[-1:] and all(d == 1 for d in dims[:-1])
+            if row and site.bias is None and site.added is None:
+                flat = other if len(dims) == 1 else m.bind("bias", R.reshape(other, result[-1:]))
+                grown = site._replace(bias=flat)
+            elif dims == result and self.adds and site.added is None:
+                described = replace(site.described, added=True)
+                grown = site._replace(added=other, described=described)
+            else:
+                continue
+            m.drop(at)
+            return self.composite(m, grown)
+        return None
+
+    def _ended(self, m: Match, ending: str, uses: int) -> Expr | None:
+        site = self.open(m, m[_x], uses) if ending in self.endings else None
+        if site is None:
+            return None
+        m.drop(m[_x])
+        described = replace(site.described, ending=ending)
+        return self.composite(m, site._replace(described=described))
+
+    def _hardswish(self, m: Match) -> Expr | None:
+        if _number(m[_three]) != 3 or _number(m[_six]) != 6:
+            return None
+        between = [m[v] for v in (_moved, _gate, _gated)]
+        if any(m.uses(v) != 1 for v in between):
+            return None
+        made = self._ended(m, "hardswish", 2)
+        for v in between if made is not None else ():
+            m.drop(v)
+        return made
+
+    def _silu(self, m: Match) -> Expr | None:
+        """``x * sigmoid(x)``, in either order."""
+        for x, gate in ((m[_x], m[_other]), (m[_other], m[_x])):
+            value = m.bound(gate)
+            known = isinstance(value, Call) and value.op is Op.get("relax.sigmoid")
+            if known and isinstance(value, Call) and value.args[0] is x and m.uses(gate) == 1:
+                site = self.open(m, x, 2) if "silu" in self.endings else None
+                if site is None:
+                    return None
+                m.drop(x)
+                m.drop(gate)
+                described = replace(site.described, ending="silu")
+                return self.composite(m, site._replace(described=described))
+        return None
+
+
+def with_composites(mod: IRModule, kind: Callable[[str], Sites]) -> IRModule:
+    """The functions of ``mod`` with composites, and the functions that these name."""
+    new = dict(mod.functions)
+    for gvar, func in mod.relax_functions().items():
+        sites = kind(gvar.name_hint)
+        new[gvar] = sites.function(func)
+        new.update(sites.forms(new[gvar]))
+    return mod.replace(new) if len(new) > len(mod.functions) else mod
+
+
+# -- what follows, in rows -------------------------------------------------------------------------
+def ended(value: Expr, ending: str) -> Expr:
+    """``value`` with what follows it."""
+    return _FORMS[ending](value)
+
+
+def _hard_swish(x: Expr) -> Expr:
+    three, six = const(3.0, "float32"), const(6.0, "float32")
+    return R.divide(R.multiply(x, R.nn.relu6(R.add(x, three))), six)
+
+
+_FORMS: Final[Mapping[str, Callable[[Expr], Expr]]] = {
+    "": lambda x: x,
+    "relu": R.nn.relu,
+    "relu6": R.nn.relu6,
+    "hardswish": _hard_swish,
+    "sigmoid": R.sigmoid,
+    "silu": R.nn.silu,
+    "gelu": R.nn.gelu,
+    "gelu_tanh": R.nn.gelu_tanh,
+}
+# Endings that are one operator.
+_OPERATORS: Final[Mapping[str, str]] = {
+    "relu": "relax.nn.relu",
+    "relu6": "relax.nn.relu6",
+    "sigmoid": "relax.sigmoid",
+    "silu": "relax.nn.silu",
+    "gelu": "relax.nn.gelu",
+    "gelu_tanh": "relax.nn.gelu_tanh",
+}
+
+
+def _number(value: Expr) -> float | None:
+    """The one number that a constant holds."""
+    if not isinstance(value, Constant) or value.data.size != 1:
+        return None
+    return float(np.asarray(value.data).item())
