@@ -177,8 +177,10 @@ def _product(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Ca
 
 # By kind of processor the multiplications from which a call is faster than its form in rows.
 _LEAST: Final[Mapping[str, int]] = {"avx2": 200_000}
-# Rows that are few: what reads weights at the speed of memory is as fast.
+# Rows that are few: what reads weights at the speed of memory is as fast. Channels that are few:
+# other forms are (ExpandFewChannels).
 _FEW_ROWS: Final = 4
+_FEW_CHANNELS: Final = 8
 
 
 def pays(call: Convolution | Product) -> bool:
@@ -188,7 +190,9 @@ def pays(call: Convolution | Product) -> bool:
     """
     least = _LEAST.get(processor.kind())
     rows = math.prod(call.result.shape[:-1])
-    return least is not None and call.multiplications >= least and rows >= _FEW_ROWS
+    if least is None or call.multiplications < least or rows < _FEW_ROWS:
+        return False
+    return isinstance(call, Product) or call.image[3] >= _FEW_CHANNELS
 
 
 FAMILY: Final = Family(

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from relax2xla import op as R
+from relax2xla.analysis.unused import remove_all_unused
 from relax2xla.builder import BlockBuilder
 from relax2xla.dpl.make import is_const, is_op, wildcard
 from relax2xla.dpl.rules import Match, Rule, rewrite
@@ -221,8 +222,12 @@ def with_composites(mod: IRModule, kind: Callable[[str], Sites]) -> IRModule:
     new = dict(mod.functions)
     for gvar, func in mod.relax_functions().items():
         sites = kind(gvar.name_hint)
-        new[gvar] = sites.function(func)
-        new.update(sites.forms(new[gvar]))
+        # What nobody reads would count as a second reader.
+        clean = remove_all_unused(func)
+        made = sites.function(clean)
+        if made is not clean:
+            new[gvar] = made
+            new.update(sites.forms(made))
     return mod.replace(new) if len(new) > len(mod.functions) else mod
 
 

@@ -32,7 +32,7 @@ constexpr int kRows = 6, kPanels = 1;
 #endif
 constexpr int kColumns = kPanel * kPanels;
 // Numbers of a panel that the nearest cache holds, of an image that the next one does.
-constexpr int64_t kDepth = 384, kNear = 48 * 1024;
+constexpr int64_t kDepth = 256, kNear = 48 * 1024;
 // Results of a row that one thread computes, and multiplications that are worth a thread.
 constexpr int64_t kWidth = 256, kWork = 2000000;
 
@@ -227,7 +227,10 @@ void compute(Convolution c) {
   c.nothing.assign(static_cast<size_t>(c.channels), 0.0f);
   const std::vector<Part> parts = parts_of(c.taps(), c.channels);
   const int64_t depth = std::min(kDepth, c.taps() * c.channels);
-  const int64_t block = std::max<int64_t>(1, kNear / depth / kRows) * kRows;
+  // Blocks of one size, so that no few pixels behind the others read the whole weight again.
+  const int64_t near = std::max<int64_t>(kRows, kNear / depth);
+  const int64_t about = std::max<int64_t>(1, (c.pixels + near / 2) / near);
+  const int64_t block = ((c.pixels + about - 1) / about + kRows - 1) / kRows * kRows;
   const int64_t blocks = (c.pixels + block - 1) / block, groups = (c.results + kWidth - 1) / kWidth;
   const int64_t work = block * std::min(kWidth, c.results) * c.taps() * c.channels;
   relax2xla::in_ranges(blocks * groups, kWork / work, [&](int64_t begin, int64_t end) {
