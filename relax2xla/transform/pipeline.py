@@ -92,10 +92,13 @@ def default(layout: str = "NHWC", winograd: bool | None = None, for_jax: bool = 
     passes.append(ComputeInIntegers())
     if layout:
         passes.append(ChannelsLast(layout, weights_at_load=at_load))
+    if not for_jax:
+        # Weights are laid out anew, once, at load.
+        passes.append(CallProducts(winograd is not False))
     if winograd is not False:
         passes.append(UseWinograd(measured=winograd is None, at_load=at_load))
-    # Weights are laid out anew, once, at load.
-    passes.append(KernelsAsGiven() if for_jax else CallProducts())
+    if for_jax:
+        passes.append(KernelsAsGiven())
     passes.append(FuseTransposeMatmul(reads_weights_as_they_lie if at_load else None))
     passes.append(DeadCodeElimination(keep_foreign=True))
     static = [FeatureMajor(eigen=False) if for_jax and p is FeatureMajor else p() for p in STATIC]

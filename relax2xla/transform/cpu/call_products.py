@@ -13,19 +13,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
 
 from relax2xla import op as R
 from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, Rule
 from relax2xla.ir import Expr, IRModule, TensorStructInfo, Tuple
+from relax2xla.ir.make import const
 from relax2xla.ir.op import call_attrs
 from relax2xla.kernels.native import ENDINGS, may_call
-from relax2xla.kernels.products import FAMILY, PANEL, Convolution, Product, packed_shape, pays
+from relax2xla.kernels.products import (
+    FAMILY,
+    PANEL,
+    Convolution,
+    Product,
+    Winograd,
+    by_winograd,
+    packed_shape,
+    pays,
+    points,
+)
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.native_sites import Site, Sites, ended, with_composites
 from relax2xla.transform.cpu.windows import LAYOUTS, Windows, is_known
 from relax2xla.transform.layout.feature_major import is_linear
 from relax2xla.transform.layout.propagation import dims_of
+
+Described: TypeAlias = Convolution | Product | Winograd
 
 _x, _w, _both = wildcard(), wildcard(), wildcard()
 
@@ -36,12 +52,18 @@ class CallProducts(Pass):
 
     In NHWC and HWIO, in float32, without groups; with a bias, an addition and an activation behind
     them. Exact up to the order of the additions, and in activations within 2e-7 of the input. Which
-    these are says :func:`relax2xla.kernels.products.pays`.
+    these are says :func:`relax2xla.kernels.products.pays`. ``winograd``: 3x3 windows by Winograd's
+    minimal filtering where that is faster, whose rounding is about 1e-6 of the largest value.
     """
+
+    def __init__(self, winograd: bool = True) -> None:
+        self.winograd = winograd
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         """The functions with composites, and the functions that these name."""
-        return with_composites(mod, _Calls) if may_call() else mod
+        if not may_call():
+            return mod
+        return with_composites(mod, lambda name: _Calls(name, self.winograd))
 
 
 class _Calls(Sites):
@@ -51,6 +73,10 @@ class _Calls(Sites):
     adds = True
     endings = ENDINGS
 
+    def __init__(self, name: str, winograd: bool = True) -> None:
+        super().__init__(name)
+        self.winograd = winograd
+
     def rules(self) -> list[Rule]:
         """See :class:`Sites`."""
         return [
@@ -59,7 +85,7 @@ class _Calls(Sites):
             Rule(is_op("relax.einsum")(_both), self._linear),
         ]
 
-    def rows(self, described: Convolution | Product, params: Sequence[Expr]) -> Expr:
+    def rows(self, described: Described, params: Sequence[Expr]) -> Expr:
         """See :class:`Sites`."""
         x, weight, bias, added = params
         depth = described.operands[1].shape[1:-1]
@@ -67,12 +93,17 @@ class _Calls(Sites):
         if isinstance(described, Product):
             made: Expr = R.matmul(x, plain)
         else:
+            convolution = described
+            if isinstance(described, Winograd):
+                convolution = described.convolution
+                plain = windows_of(plain, described.size)
+            assert isinstance(convolution, Convolution)
             made = R.nn.conv2d(
                 x,
                 plain,
-                described.strides,
-                described.padding,
-                described.dilation,
+                convolution.strides,
+                convolution.padding,
+                convolution.dilation,
                 data_layout="NHWC",
                 kernel_layout="HWIO",
             )
@@ -124,7 +155,34 @@ class _Calls(Sites):
     ) -> Expr | None:
         if described.problem() or not pays(described):
             return None
+        if self.winograd and isinstance(described, Convolution):
+            filtered = by_winograd(described)
+            if filtered is not None:
+                # One axis after the other: LiftWeights computes what grows up to twofold.
+                halved = m.bind("halved", values_along(weight, 0, filtered.size))
+                values = m.bind("values", values_along(halved, 1, filtered.size))
+                shape = filtered.operands[1].shape
+                flat = R.reshape(values, (shape[1], shape[2], filtered.results))
+                panels = m.bind("panels", packed(m.bind("flat", flat)))
+                return self.composite(m, Site(filtered, x, panels))
         return self.composite(m, Site(described, x, m.bind("panels", packed(weight))))
+
+
+def values_along(weight: Expr, axis: int, size: int) -> Expr:
+    """The values at the points of windows [height, width, C, O] along one of the two axes."""
+    given = "hwio"
+    subscripts = f"p{given[axis]},{given}->{given.replace(given[axis], 'p')}"
+    return R.einsum((const(points(size).astype("float32")), weight), subscripts)
+
+
+def windows_of(values: Expr, size: int) -> Expr:
+    """The inverse of :func:`values_along` along both axes, of values [points**2, C, O]."""
+    inverse = const(np.linalg.pinv(points(size)).astype("float32"))
+    dims = _known(values)
+    assert dims is not None
+    square = R.reshape(values, (size + 2, size + 2, *dims[1:]))
+    half = R.einsum((inverse, square), "hp,pqio->hqio")
+    return R.einsum((inverse, half), "wq,hqio->hwio")
 
 
 def packed(weight: Expr) -> Expr:

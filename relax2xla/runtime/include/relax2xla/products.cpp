@@ -8,6 +8,8 @@
  */
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
+#include <relax2xla/products/tile.h>
+#include <relax2xla/products/winograd.h>
 #include <relax2xla/threads.h>
 #include <tvm/runtime/packed_func.h>
 
@@ -17,79 +19,19 @@
 
 namespace {
 
+using relax2xla::kColumns;
 using relax2xla::kLanes;
+using relax2xla::kPanel;
+using relax2xla::kPanels;
+using relax2xla::kRows;
 using relax2xla::load;
 using relax2xla::store;
 using relax2xla::Vector;
 
-constexpr int kPanel = 16;
-#ifdef __AVX512F__
-// 24 registers of 32 hold sums.
-constexpr int kRows = 12, kPanels = 2;
-#else
-// 12 registers of 16.
-constexpr int kRows = 6, kPanels = 1;
-#endif
-constexpr int kColumns = kPanel * kPanels;
 // Numbers of a panel that the nearest cache holds, of an image that the next one does.
 constexpr int64_t kDepth = 256, kNear = 48 * 1024;
 // Results of a row that one thread computes, and multiplications that are worth a thread.
 constexpr int64_t kWidth = 256, kWork = 2000000;
-
-/* `Rows` pixels by `Vectors` vectors of results, which are added to `out` where it has some. */
-template <int Rows, int Vectors>
-void tile(const float* const* pixels, int64_t taps, int64_t from, int64_t length,
-          const float* panel, int64_t next, const float* bias, float* out, int64_t apart) {
-  Vector sum[Rows][Vectors];
-#pragma GCC unroll 16
-  for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v)
-      sum[r][v] = load((bias != nullptr ? bias : out + r * apart) + v * kLanes);
-  }
-  for (int64_t t = 0; t < taps; ++t, pixels += kRows) {
-    const float* row[Rows];
-#pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r) row[r] = pixels[r] + from;
-#pragma GCC unroll 2
-    for (int64_t k = 0; k < length; ++k, panel += kPanel) {
-      Vector weights[Vectors];
-#pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v)
-        weights[v] = load(panel + v * kLanes / kPanel * next + v * kLanes % kPanel);
-#pragma GCC unroll 16
-      for (int r = 0; r < Rows; ++r) {
-        const Vector pixel = row[r][k] - Vector{};
-#pragma GCC unroll 4
-        for (int v = 0; v < Vectors; ++v) sum[r][v] += pixel * weights[v];
-      }
-    }
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) store(out + r * apart + v * kLanes, sum[r][v]);
-  }
-}
-
-using Tile = void(const float* const*, int64_t, int64_t, int64_t, const float*, int64_t,
-                  const float*, float*, int64_t);
-
-/* The tile of that many rows and vectors. */
-template <int Rows = kRows, int Vectors = kColumns / kLanes>
-Tile* tile_of(int64_t rows, int64_t vectors) {
-  if constexpr (Rows == 1 && Vectors == 1) {
-    return tile<1, 1>;
-  } else if constexpr (Rows == 1) {
-    return vectors >= Vectors ? tile<1, Vectors> : tile_of<1, Vectors - 1>(1, vectors);
-  } else if (rows < Rows) {
-    return tile_of<Rows - 1, Vectors>(rows, vectors);
-  } else if constexpr (Vectors == 1) {
-    return tile<Rows, 1>;
-  } else {
-    return vectors >= Vectors ? tile<Rows, Vectors> : tile_of<Rows, Vectors - 1>(rows, vectors);
-  }
-}
 
 /* A part of the sums: some taps whole, or some channels of one. */
 struct Part {
@@ -205,7 +147,7 @@ struct Convolution {
           }
           float* sums = whole ? out : made;
           const int64_t apart = whole ? results : kColumns;
-          tile_of(count, vectors)(at, part.taps, part.channel, part.channels, panel, next,
+          relax2xla::tile_of(count, vectors)(at, part.taps, part.channel, part.channels, panel, next,
                                   first ? start : nullptr, sums, apart);
           if (last && (added != nullptr || ending != relax2xla::kNone)) {
             relax2xla::with_ending(ending, [&](auto known) {
@@ -269,7 +211,32 @@ void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias
            1, 0, 0, 1, 1, ending, {}});
 }
 
+template <int64_t Size>
+void by_winograd(const DLTensor* image, const DLTensor* weight, const DLTensor* bias,
+                 const DLTensor* added, int64_t top, int64_t left, int64_t is_added, int64_t ending,
+                 const DLTensor* result) {
+  const int64_t *from = image->shape, *to = result->shape;
+  ICHECK(from[3] % kPanel == 0 && to[3] % kPanel == 0) << "channels fill panels";
+  relax2xla::Winograd<Size>{numbers(image), numbers(weight), numbers(bias),
+                            is_added ? numbers(added) : nullptr,
+                            static_cast<float*>(result->data), from[0], from[1], from[2], from[3],
+                            to[1], to[2], to[3], top, left, ending}
+      .compute();
+}
+
+void winograd(const DLTensor* image, const DLTensor* weight, const DLTensor* bias,
+              const DLTensor* added, int64_t size, int64_t top, int64_t left, int64_t is_added,
+              int64_t ending, const DLTensor* result) {
+  if (size == 2) {
+    by_winograd<2>(image, weight, bias, added, top, left, is_added, ending, result);
+  } else {
+    ICHECK(size == 4) << "patches make 2x2 results or 4x4";
+    by_winograd<4>(image, weight, bias, added, top, left, is_added, ending, result);
+  }
+}
+
 }  // namespace
 
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_products_convolve, convolve);
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_products_multiply, multiply);
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_products_winograd, winograd);
