@@ -20,7 +20,7 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, Rule
-from relax2xla.ir import Expr, IRModule, TensorStructInfo, Tuple
+from relax2xla.ir import Expr, Function, IRModule, TensorStructInfo, Tuple
 from relax2xla.ir.make import const
 from relax2xla.ir.op import call_attrs
 from relax2xla.kernels.native import ENDINGS, may_call
@@ -166,6 +166,11 @@ class _Calls(Sites):
                 panels = m.bind("panels", packed(m.bind("flat", flat)))
                 return self.composite(m, Site(filtered, x, panels))
         return self.composite(m, Site(described, x, m.bind("panels", packed(weight))))
+
+
+def form(call: Described) -> Function:
+    """The function of rows that a composite for ``call`` names."""
+    return _Calls("").form(call)
 
 
 def values_along(weight: Expr, axis: int, size: int) -> Expr:

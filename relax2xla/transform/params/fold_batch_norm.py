@@ -4,6 +4,7 @@ After a convolution the scale goes into the convolution's weights. All of it is 
 weights alone, which ``lift_weights`` computes once at load::
 
     batch_norm(conv(x, w)) = conv(x, w * s) + (beta - mean * s),  s = gamma / sqrt(var + eps)
+    batch_norm(conv(x, w) + b) = conv(x, w * s) + (beta - (mean - b) * s)
 """
 
 from __future__ import annotations
@@ -75,11 +76,21 @@ def _folded(m: Match) -> Expr | None:
     """The tuple of three that ``batch_norm`` gives, without it."""
     if not _foldable(m.call):
         return None
-    conv = m.bound(m[_data]) if m.uses(m[_data]) == 1 else None
-    if isinstance(conv, Call) and _is_convolution(conv):
-        if _channel_axis(conv) == _axis(m.call):
-            m.drop(m[_data])
-            return _scaled_and_shifted(m, m.call, conv)
+    before = m.bound(m[_data])
+    if m.uses(m[_data]) != 1 or not isinstance(before, Call):
+        return _scaled_and_shifted(m, m.call, None)
+    if _is_before(before, m.call):
+        m.drop(m[_data])
+        return _scaled_and_shifted(m, m.call, before)
+    if is_call(before, "relax.add"):
+        for inner, bias in (before.args, before.args[::-1]):
+            conv = m.bound(inner)
+            along = isinstance(conv, Call) and _is_before(conv, m.call) and m.uses(inner) == 1
+            if along and _is_vector_along(bias, m.call) and m.from_constants(bias):
+                assert isinstance(conv, Call)
+                m.drop(m[_data])
+                m.drop(inner)
+                return _scaled_and_shifted(m, m.call, conv, bias)
     return _scaled_and_shifted(m, m.call, None)
 
 
@@ -103,6 +114,26 @@ def _first_folded(m: Match) -> Expr | None:
     return _scaled_and_shifted(m, bn, conv).fields[0]
 
 
+def _is_before(call: Call, bn: Call) -> bool:
+    """Whether a call is a convolution whose channels a batch norm normalises."""
+    return _is_convolution(call) and _channel_axis(call) == _axis(bn)
+
+
+def _is_vector_along(bias: Expr, bn: Call) -> bool:
+    """Whether what is added before a batch norm has one number for each of its channels."""
+    info, moments = bias.struct_info_, bn.args[4].struct_info_
+    if not isinstance(info, TensorStructInfo) or not isinstance(moments, TensorStructInfo):
+        return False
+    data = bn.args[0].struct_info
+    rank = data.ndim if isinstance(data, TensorStructInfo) else 0
+    if info.dims is None or moments.dims is None or not 0 < len(info.dims) <= rank:
+        return False
+    wanted: list[Dim] = [1] * rank
+    wanted[_axis(bn)] = moments.dims[0]
+    same = (info.dtype, info.vdevice) == (moments.dtype, moments.vdevice)
+    return same and [1] * (rank - len(info.dims)) + list(info.dims) == wanted
+
+
 def _is_convolution(call: Call) -> bool:
     found = call.op.trait(Convolution) if isinstance(call.op, Op) else None
     if found is None or found.transposed:
@@ -123,8 +154,11 @@ def _is_known(bn: Call) -> bool:
     return known and dims_of(moments) is not None
 
 
-def _scaled_and_shifted(m: Match, bn: Call, conv: Call | None) -> Tuple:
-    """The results of the batch norm; ``conv``: the convolution before it, which goes, too."""
+def _scaled_and_shifted(m: Match, bn: Call, conv: Call | None, bias: Expr | None = None) -> Tuple:
+    """The results of the batch norm; ``conv``: the convolution before it, which goes, too.
+
+    ``bias``: what is added between them
+    """
     fold = _Bindings(m)
     attrs = call_attrs(bn)
     data, gamma, beta, mean, variance = bn.args
@@ -140,7 +174,12 @@ def _scaled_and_shifted(m: Match, bn: Call, conv: Call | None) -> Tuple:
     )
     if attrs["scale"]:
         scale = fold("scale", "relax.multiply", vector, gamma, scale)
-    shift: Expr = fold("mean", "relax.multiply", vector, mean, scale)
+    centre = mean
+    if bias is not None:
+        assert moments.shape is not None
+        flat = fold("bias", "relax.reshape", vector, bias, moments.shape)
+        centre = fold("centre", "relax.subtract", vector, mean, flat)
+    shift: Expr = fold("mean", "relax.multiply", vector, centre, scale)
     if attrs["center"]:
         shift = fold("shift", "relax.subtract", vector, beta, shift)
     else:

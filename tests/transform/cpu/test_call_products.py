@@ -1,0 +1,193 @@
+"""CallProducts: what becomes one call, what does not, and that networks stay what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla import op as R
+from relax2xla import processor
+from relax2xla.importers.torch import from_exported_program
+from relax2xla.ir.op import is_op
+from relax2xla.ir.rewrite import bindings_of
+from relax2xla.runtime.compiler import has_compiler
+from relax2xla.transform import PassContext
+from relax2xla.transform.cpu.call_products import CallProducts
+from relax2xla.transform.params.lift_weights import lift_weights
+from relax2xla.transform.pipeline import default
+
+pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+
+T = rx.TensorStructInfo
+RNG = np.random.default_rng(5)
+SHAPE = (1, 12, 12, 32)
+Body = Callable[[rx.Expr], rx.Expr]
+
+
+@pytest.fixture(autouse=True)
+def avx2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that was measured; the functions run on any."""
+    monkeypatch.setattr(processor, "kind", lambda: "avx2")
+
+
+def weight(*shape: int) -> rx.Expr:
+    return rx.const(RNG.standard_normal(shape, "float32"))
+
+
+def conv(x: rx.Expr, window: int = 3, **options: Any) -> rx.Expr:
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    options = {"padding": window // 2, **layouts, **options}
+    return R.nn.conv2d(x, weight(window, window, 32, 48), **options)
+
+
+def product(x: rx.Expr) -> rx.Expr:
+    return R.matmul(x, weight(32, 64))
+
+
+def linear(x: rx.Expr) -> rx.Expr:
+    return R.einsum((x, weight(64, 32)), "abcy,zy->abcz")
+
+
+def module(body: Body, shape: tuple[int, ...] = SHAPE) -> rx.IRModule:
+    x = rx.Var("x", T(shape))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit_output(builder.normalize(body(x)))
+        builder.emit_func_output(made)
+    return builder.get()
+
+
+def found(mod: rx.IRModule) -> list[tuple[str, dict[str, Any]]]:
+    """The kinds and attributes of the composites in ``main``."""
+    values = [b.value for b in bindings_of(mod["main"].body)]
+    return [
+        (str(v.attrs["name"]).rpartition(".")[2], v.attrs["composite_attributes"])
+        for v in values
+        if is_op(v, "relax.stablehlo.composite")
+    ]
+
+
+def hardswish(x: rx.Expr) -> rx.Expr:
+    gate = R.nn.relu6(R.add(x, rx.const(3, "float32")))
+    return R.divide(R.multiply(x, gate), rx.const(6, "float32"))
+
+
+def biased(x: rx.Expr, results: int = 64) -> rx.Expr:
+    return R.add(x, weight(1, 1, 1, results))
+
+
+ONE: dict[str, tuple[Body, str, dict[str, Any]]] = {
+    "convolution": (lambda x: conv(x, 5), "convolution", {"added": False, "ending": ""}),
+    "steps": (lambda x: conv(x, strides=2), "convolution", {"strides": (2, 2)}),
+    "3x3": (conv, "winograd", {"size": 2}),
+    "product": (product, "product", {"ending": ""}),
+    "linear": (linear, "product", {"ending": ""}),
+    "bias": (lambda x: biased(product(x)), "product", {"added": False}),
+    "vector": (lambda x: R.add(weight(64), product(x)), "product", {"added": False}),
+    "relu": (lambda x: R.nn.relu(biased(conv(x), 48)), "winograd", {"ending": "relu"}),
+    "gelu": (lambda x: R.nn.gelu(biased(linear(x))), "product", {"ending": "gelu"}),
+    "hardswish": (lambda x: hardswish(biased(product(x))), "product", {"ending": "hardswish"}),
+    "addition": (
+        lambda x: R.nn.relu(R.add(weight(1, 12, 12, 64), biased(product(x)))),
+        "product",
+        {"added": True, "ending": "relu"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_one_call(name: str) -> None:
+    body, kind, attributes = ONE[name]
+    mod = module(body)
+    made = CallProducts()(mod)
+    ((got, given),) = found(made)
+    assert got == kind
+    assert attributes.items() <= given.items()
+    operators = {
+        v.op.name.rpartition(".")[2]
+        for b in bindings_of(made["main"].body)
+        if isinstance(v := b.value, rx.Call) and isinstance(v.op, rx.Op)
+    }
+    # All that is left besides is how the weight is laid out.
+    assert operators <= {"composite", "reshape", "permute_dims", "pad", "einsum"}
+    x = RNG.standard_normal(SHAPE, "float32")
+    results = []
+    for disabled in ([], ["CallProducts"]):
+        with PassContext(disabled_pass=disabled):
+            results.append(np.asarray(rx.VirtualMachine(rx.build(mod, "cpu"))["main"](x)))
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_silu_by_its_parts(order: int) -> None:
+    """As ONNX has it."""
+    x = rx.Var("x", T(SHAPE))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            value = builder.emit(biased(product(x)))
+            parts = [value, builder.emit(R.sigmoid(value))]
+            made = builder.emit_output(R.multiply(parts[order], parts[1 - order]))
+        builder.emit_func_output(made)
+    ((_, given),) = found(CallProducts()(builder.get()))
+    assert given["ending"] == "silu"
+
+
+NONE: dict[str, Body] = {
+    "groups": lambda x: R.nn.conv2d(
+        x, weight(3, 3, 1, 32), groups=32, data_layout="NHWC", kernel_layout="HWIO"
+    ),
+    "planes first": lambda x: R.nn.conv2d(R.permute_dims(x, [0, 3, 1, 2]), weight(48, 32, 3, 3)),
+    "no constant": lambda x: R.matmul(x, R.reshape(R.strided_slice(x, [1], [0], [1]), (32, 12))),
+    "float64": lambda x: R.matmul(R.astype(x, "float64"), rx.const(np.ones((32, 64)))),
+    "small": lambda x: R.matmul(x, weight(32, 4)),
+    "few rows": lambda x: R.matmul(R.reshape(x, (1, 4608)), weight(4608, 64)),
+}
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_what_is_left_alone(name: str) -> None:
+    mod = module(NONE[name])
+    assert CallProducts()(mod) is mod
+
+
+def test_what_others_read_is_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    def body(x: rx.Expr) -> rx.Expr:
+        made = R.reshape(biased(product(x)), (144, 64))
+        return R.add(R.nn.relu(made), made)
+
+    ((_, given),) = found(CallProducts()(module(body)))
+    assert given["ending"] == ""
+
+
+def test_filtering_can_be_left_out() -> None:
+    ((kind, _),) = found(CallProducts(winograd=False)(module(conv)))
+    assert kind == "convolution"
+
+
+def test_processors_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "kind", lambda: "")
+    mod = module(product)
+    assert CallProducts()(mod) is mod
+
+
+def test_weights_are_laid_out_at_load() -> None:
+    """The program takes panels: nothing is left to lay out at a call."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()).eval()
+    image = torch.randn(1, 32, 28, 28)
+    mod = from_exported_program(torch.export.export(net, (image,)))
+    made = np.asarray(rx.VirtualMachine(rx.build(mod, "cpu"))["main"](image.numpy())[0])
+    np.testing.assert_allclose(made, net(image).detach().numpy(), rtol=1e-4, atol=1e-5)
+    planned = default()(mod)
+    lifted = lift_weights({"main": planned["main"]}, planned)["main"]
+    shapes = [p.struct_info.dims for p in lifted.main.params]
+    assert shapes == [(1, 32, 28, 28), (4, 36, 32, 16), (64,)]

@@ -1,0 +1,232 @@
+"""The functions in C++ for convolutions and products, against numpy, torch and their forms."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from relax2xla.kernels.native import ENDINGS, Tensor
+from relax2xla.kernels.products import (
+    FAMILY,
+    PANEL,
+    SIZES,
+    Convolution,
+    Product,
+    Winograd,
+    by_winograd,
+    points,
+)
+from relax2xla.runtime.compiler import has_compiler
+from relax2xla.runtime.native import NativeFunction
+from relax2xla.testing import evaluate
+from relax2xla.transform.cpu.call_products import Described, form
+from relax2xla.vm.pjrt import native_calls
+
+from .native_programs import Array, no_library, program, replaced, run
+
+pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+
+# Channels and results that fill panels and that do not, and sums of more numbers than one part has;
+# windows of several sizes, even ones; steps, padding and distances that differ along the axes.
+CONVOLUTIONS = [
+    Convolution((2, 9, 11, 32), (3, 3), 24, (1, 1), (1, 1, 1, 1)),
+    Convolution((1, 15, 16, 21), (1, 1), 17),
+    Convolution((3, 8, 9, 5), (2, 4), 5, (1, 2), (0, 3, 1, 0), (2, 1)),
+    Convolution((1, 6, 14, 300), (3, 1), 33, (3, 1), (8, 0, 9, 0), added=True, ending="relu"),
+    # Several blocks of pixels and of columns.
+    Convolution((1, 40, 40, 16), (3, 3), 270, (1, 1), (1, 1, 1, 1), added=True),
+]
+PRODUCTS = [
+    Product((7, 600), 33),
+    Product((2, 13, 90), 70, added=True),
+    Product((1, 8), 1),
+    Product((4, 50, 24), 300, ending="silu"),
+]
+WINOGRAD = [
+    Winograd((2, 9, 11, 32), 48, (1, 1, 1, 1), 2, added=True, ending="relu"),
+    Winograd((1, 28, 28, 64), 32, (1, 0, 2, 1), 4),
+    Winograd((1, 7, 10, 288), 16, (0, 0, 0, 0), 4, added=True),
+    Winograd((3, 30, 17, 16), 16, (1, 1, 1, 1), 2, ending="gelu"),
+]
+ALL = [*CONVOLUTIONS, *PRODUCTS, *WINOGRAD]
+
+
+@functools.cache
+def library() -> Mapping[str, NativeFunction]:
+    return native_calls.library(FAMILY, FAMILY.flags())
+
+
+def called(call: Described, operands: list[Array]) -> Array:
+    """What the function in C++ gives; all of the result is written."""
+    made = np.full(call.result.shape, np.nan, call.result.dtype)
+    library()[call.symbol](*operands, *call.numbers, made)
+    return made
+
+
+def window_of(call: Described) -> tuple[int, ...]:
+    if isinstance(call, Product):
+        return (call.rows[-1], call.results)
+    size = call.window if isinstance(call, Convolution) else (3, 3)
+    return (*size, call.image[3], call.results)
+
+
+def packed(weight: Array, call: Described) -> Array:
+    """The weight of a call by numpy alone."""
+    if isinstance(call, Winograd):
+        by = points(call.size)
+        weight = np.einsum("ph,qw,hwio->pqio", by, by, weight)
+        weight = weight.reshape(-1, *weight.shape[2:]).astype("float32")
+    results = weight.shape[-1]
+    flat = np.pad(weight.reshape(-1, results), ((0, 0), (0, -results % PANEL)))
+    panels = flat.reshape(len(flat), -1, PANEL).transpose(1, 0, 2)
+    return np.ascontiguousarray(panels.reshape(call.operands[1].shape))
+
+
+def case(call: Described) -> tuple[Array, list[Array]]:
+    """A plain weight, and the operands of a call with it."""
+    rng = np.random.default_rng(len(call.operands))
+    x, _, bias, added = (rng.standard_normal(t.shape, "float32") for t in call.operands)
+    depth = math.prod(window_of(call)[:-1])
+    weight = rng.standard_normal(window_of(call), "float32") / math.sqrt(depth)
+    weight = weight.astype("float32")
+    return weight, [x, packed(weight, call), bias, added]
+
+
+def in_torch(call: Described, weight: Array, operands: list[Array]) -> Array:
+    """What the call gives, in float64."""
+    x, _, bias, added = (torch.from_numpy(v).double() for v in operands)
+    w = torch.from_numpy(weight).double()
+    if isinstance(call, Product):
+        made = x @ w + bias
+    else:
+        c = call.convolution if isinstance(call, Winograd) else call
+        top, left, bottom, right = c.padding
+        image = torch.nn.functional.pad(x.permute(0, 3, 1, 2), (left, right, top, bottom))
+        made = torch.nn.functional.conv2d(
+            image, w.permute(3, 2, 0, 1), bias, c.strides, dilation=c.dilation
+        ).permute(0, 2, 3, 1)
+    made = made + added if call.added else made
+    functions = {
+        "": lambda v: v,
+        "relu": torch.relu,
+        "relu6": torch.nn.functional.relu6,
+        "hardswish": torch.nn.functional.hardswish,
+        "sigmoid": torch.sigmoid,
+        "silu": torch.nn.functional.silu,
+        "gelu": torch.nn.functional.gelu,
+        "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
+    }
+    return functions[call.ending](made).numpy()
+
+
+@pytest.mark.parametrize("call", ALL, ids=range(len(ALL)))
+def test_functions_and_forms(call: Described) -> None:
+    assert not call.problem()
+    weight, operands = case(call)
+    wanted = in_torch(call, weight, operands)
+    np.testing.assert_allclose(called(call, operands), wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(evaluate(form(call), operands), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("call", [PRODUCTS[1], WINOGRAD[3]], ids=["product", "winograd"])
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_follows(call: Described, ending: str) -> None:
+    """Numbers of every size, columns that fill no vector, and what is no number."""
+    call = replace(call, ending=ending)
+    weight, operands = case(call)
+    operands[2][...] = np.linspace(-30, 30, call.results, dtype="float32")
+    operands[0].reshape(-1)[0] = np.nan
+    made, wanted = called(call, operands), in_torch(call, weight, operands)
+    # A patch has the pixel in all of its results, a window in those that it lies under.
+    assert np.isnan(wanted).any()
+    assert np.isnan(made[np.isnan(wanted)]).all()
+    plain = ~np.isnan(made)
+    np.testing.assert_allclose(made[plain], wanted[plain], rtol=2e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_patches_round_little(size: int) -> None:
+    call = Winograd((1, 32, 32, 256), 16, (1, 1, 1, 1), size)
+    weight, operands = case(call)
+    wanted = in_torch(call, weight, operands)
+    assert np.abs(called(call, operands) - wanted).max() < 3e-6 * np.abs(wanted).max()
+
+
+def test_composites_become_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large ones in parts, on the threads of the program: the numbers are the same."""
+    made = replaced(monkeypatch)
+    for call in (CONVOLUTIONS[-1], PRODUCTS[-1], WINOGRAD[1]):
+        _, operands = case(call)
+        got = run(program(call, FAMILY, form(call)), operands)
+        np.testing.assert_array_equal(got, called(call, operands))
+    assert [m.symbol for m in made] == [*FAMILY.symbols]
+
+
+def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    with no_library(monkeypatch):
+        call, made = WINOGRAD[0], replaced(monkeypatch)
+        weight, operands = case(call)
+        got = run(program(call, FAMILY, form(call)), operands)
+        wanted = in_torch(call, weight, operands)
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+        assert not made
+
+
+def test_which_windows_are_filtered() -> None:
+    wide = Convolution((1, 56, 56, 64), (3, 3), 64, padding=(1, 1, 1, 1))
+    small = replace(wide, image=(1, 14, 14, 64))
+    assert [getattr(by_winograd(c), "size", None) for c in (wide, small)] == [4, 2]
+    for other in (
+        replace(wide, image=(1, 7, 7, 64)),
+        replace(wide, strides=(2, 2)),
+        replace(wide, dilation=(1, 2)),
+        replace(wide, window=(3, 1)),
+        replace(wide, results=40),
+        replace(wide, image=(1, 56, 56, 24)),
+    ):
+        assert by_winograd(other) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "change", "why"),
+    [
+        (CONVOLUTIONS[0], {"strides": (0, 1)}, "positive"),
+        (CONVOLUTIONS[0], {"padding": (0, 0, 0, -1)}, "nothing away"),
+        (CONVOLUTIONS[0], {"padding": (1 << 21, 0, 0, 0)}, "moderate"),
+        (CONVOLUTIONS[0], {"dilation": (9, 9)}, "larger than the image"),
+        (CONVOLUTIONS[0], {"ending": "tanh"}, "what follows"),
+        (CONVOLUTIONS[0], {"added": True}, "not those that its attributes say"),
+        (PRODUCTS[0], {"ending": "tanh"}, "what follows"),
+        (WINOGRAD[0], {"size": 3}, "squares"),
+        (WINOGRAD[0], {"size": 4}, "not those that its attributes say"),
+        (WINOGRAD[0], {"ending": None}, "what follows"),
+    ],
+)
+def test_what_files_bring_is_checked(call: Described, change: dict[str, Any], why: str) -> None:
+    found = FAMILY.read(call.name, {**call.attributes, **change}, call.operands, [call.result])
+    assert isinstance(found, str)
+    assert why in found
+
+
+def test_windows_of_many_taps_are_refused() -> None:
+    assert "taps" in Convolution((1, 99, 99, 1), (64, 64), 1).problem()
+    assert "multiples" in Winograd((1, 9, 9, 24), 16, (1, 1, 1, 1), 2).problem()
+
+
+@pytest.mark.parametrize("call", [CONVOLUTIONS[1], PRODUCTS[1], WINOGRAD[0]])
+def test_operands_of_other_shapes_are_refused(call: Described) -> None:
+    for place in range(4):
+        for shape in ((*call.operands[place].shape, 1), call.operands[place].shape[:-1]):
+            given = call.operands
+            given[place] = Tensor(shape, "float32")
+            found = FAMILY.read(call.name, call.attributes, given, [call.result])
+            assert isinstance(found, str), (place, shape)
+    assert FAMILY.read(call.name, call.attributes, call.operands, [call.result]) == call
+    assert isinstance(FAMILY.read(call.name, {}, call.operands, [call.result]), str)
