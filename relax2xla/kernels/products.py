@@ -300,10 +300,8 @@ FASTER: Final[Mapping[str, Faster]] = {
     "avx2": Faster(200_000, math.inf),
     "avx512": Faster(200_000, 512),
 }
-# Rows that are few: what reads weights at the speed of memory is as fast. Channels that are few:
-# other forms are (ExpandFewChannels).
+# Rows that are few: what reads weights at the speed of memory is as fast.
 _FEW_ROWS: Final = 4
-_FEW_CHANNELS: Final = 8
 
 
 def pays(call: Convolution | Product) -> bool:
@@ -312,9 +310,7 @@ def pays(call: Convolution | Product) -> bool:
     rows = math.prod(call.result.shape[:-1])
     if faster is None or call.multiplications < faster.least or rows < _FEW_ROWS:
         return False
-    if isinstance(call, Product):
-        return call.rows[-1] <= faster.depth
-    return call.image[3] >= _FEW_CHANNELS
+    return isinstance(call, Convolution) or call.rows[-1] <= faster.depth
 
 
 FAMILY: Final = Family(

@@ -40,6 +40,9 @@ CONVOLUTIONS = [
     Convolution((1, 15, 16, 21), (1, 1), 17),
     Convolution((3, 8, 9, 5), (2, 4), 5, (1, 2), (0, 3, 1, 0), (2, 1)),
     Convolution((1, 6, 14, 300), (3, 1), 33, (3, 1), (8, 0, 9, 0), added=True, ending="relu"),
+    # Few channels, over an image with its padding; and where that is much larger than the image.
+    Convolution((2, 17, 23, 3), (7, 7), 20, (2, 2), (3, 3, 3, 3), ending="hardswish"),
+    Convolution((1, 3, 5, 2), (3, 3), 16, (50, 50), (200, 99, 200, 99)),
     # Several blocks of pixels and of columns.
     Convolution((1, 40, 40, 16), (3, 3), 270, (1, 1), (1, 1, 1, 1), added=True),
 ]

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace {
@@ -30,6 +31,8 @@ using relax2xla::Vector;
 
 // Numbers of a panel that the nearest cache holds, of an image that the next one does.
 constexpr int64_t kDepth = 256, kNear = 48 * 1024;
+// Channels that are few.
+constexpr int64_t kFew = 16;
 // Results of a row that one thread computes, and multiplications that are worth a thread.
 constexpr int64_t kWidth = 256, kWork = 2000000;
 
@@ -67,6 +70,8 @@ struct Convolution {
   int64_t rows, columns, results, pixels;
   int64_t window_height, window_width, steps, step, top, left, dilated_rows, dilated_columns;
   int64_t ending;
+  // Numbers from a pixel to the next.
+  int64_t pitch;
   std::vector<float> nothing;
 
   int64_t taps() const { return window_height * window_width; }
@@ -79,14 +84,14 @@ struct Convolution {
       const float** at = found.data() + (p - from) / kRows * taps() * kRows + (p - from) % kRows;
       const int64_t x = p % columns * step - left, line = p / columns;
       const int64_t y = line % rows * steps - top;
-      const float* plane = image + line / rows * height * width * channels;
+      const float* plane = image + line / rows * height * width * pitch;
       for (int64_t i = 0; i < window_height; ++i) {
         const int64_t row = y + i * dilated_rows;
         const bool inside = p < to && row >= 0 && row < height;
         for (int64_t j = 0; j < window_width; ++j, at += kRows) {
           const int64_t column = x + j * dilated_columns;
           *at = inside && column >= 0 && column < width
-                    ? plane + (row * width + column) * channels
+                    ? plane + (row * width + column) * pitch
                     : nothing.data();
         }
       }
@@ -95,21 +100,10 @@ struct Convolution {
 
   /* What follows the sums of `count` pixels of `wide` columns, `apart` numbers from each other. */
   template <int64_t Ending>
-  void finish(float* sums, int64_t apart, int64_t pixel, int64_t column, int64_t count,
-              int64_t wide) const {
-    const float* other = added == nullptr ? nullptr : added + pixel * results + column;
+  static void finish(float* sums, int64_t apart, int64_t count, int64_t wide) {
     for (int64_t r = 0; r < count; ++r, sums += apart) {
-      int64_t c = 0;
-      for (; c + kLanes <= wide; c += kLanes) {
-        Vector v = load(sums + c);
-        if (other != nullptr) v += load(other + c);
-        store(sums + c, relax2xla::activated<Ending>(v));
-      }
-      for (; c < wide; ++c) {
-        const float v = other == nullptr ? sums[c] : sums[c] + other[c];
-        sums[c] = relax2xla::activated<Ending>(Vector{} + v)[0];
-      }
-      if (other != nullptr) other += results;
+      for (int64_t c = 0; c < wide; c += kLanes)
+        store(sums + c, relax2xla::activated<Ending>(load(sums + c)));
     }
   }
 
@@ -117,55 +111,96 @@ struct Convolution {
   void run(int64_t from, int64_t to, int64_t begin, int64_t end, const std::vector<Part>& parts,
            std::vector<const float*>& under) const {
     find(from, to, under);
-    const int64_t depth = taps() * channels, next = depth * kPanel;
+    // Bounds are kept, and additions made, in registers.
+    const bool held = ending <= relax2xla::kRelu6;
+    const float infinity = std::numeric_limits<float>::infinity();
+    const float low = held && ending != relax2xla::kNone ? 0.0f : -infinity;
+    const float high = ending == relax2xla::kRelu6 ? 6.0f : infinity;
     for (const Part& part : parts) {
       const bool first = &part == &parts.front(), last = &part == &parts.back();
-      for (int64_t column = begin; column < end; column += kColumns) {
-        const float* panel =
-            weight + column * depth + (part.tap * channels + part.channel) * kPanel;
-        const int64_t wide = std::min<int64_t>(kColumns, end - column);
-        const int64_t vectors = (wide + kLanes - 1) / kLanes;
-        const bool whole = wide == vectors * kLanes;
-        float own[kColumns] = {};
-        const float* start = bias + column;
-        if (!whole) start = std::copy_n(start, wide, own) - wide;
-        // While a panel is used, the next one comes nearer, a part with each tile.
-        const int64_t depth_bytes = part.taps * part.channels * kPanel * 4;
-        const char* ahead = reinterpret_cast<const char*>(panel + kPanels * next);
-        const int64_t each = depth_bytes * kPanels * kRows / (to - from) / 64 * 64 + 64;
-        const char* const beyond = column + kColumns < end ? ahead + depth_bytes : ahead;
-        for (int64_t p = from; p < to; p += kRows) {
-          for (const char* const until = std::min(ahead + each, beyond); ahead < until; ahead += 64)
-            __builtin_prefetch(ahead, 0, 2);
-          const int64_t count = std::min<int64_t>(kRows, to - p);
-          const float* const* at = under.data() + ((p - from) * taps() + part.tap * kRows);
-          float* out = result + p * results + column;
-          float made[kRows * kColumns];
-          if (!whole && !first) {
-            for (int64_t r = 0; r < count; ++r)
-              std::copy_n(out + r * results, wide, made + r * kColumns);
-          }
-          float* sums = whole ? out : made;
-          const int64_t apart = whole ? results : kColumns;
-          relax2xla::tile_of(count, vectors)(at, part.taps, part.channel, part.channels, panel, next,
-                                  first ? start : nullptr, sums, apart);
-          if (last && (added != nullptr || ending != relax2xla::kNone)) {
-            relax2xla::with_ending(ending, [&](auto known) {
-              finish<decltype(known)::value>(sums, apart, p, column, count, wide);
-            });
-          }
-          if (!whole) {
-            for (int64_t r = 0; r < count; ++r)
-              std::copy_n(made + r * kColumns, wide, out + r * results);
-          }
-        }
-      }
+      for (int64_t column = begin; column < end; column += kColumns)
+        panels(from, to, column, std::min<int64_t>(kColumns, end - column), part, first,
+               last, held, {nullptr, low, high}, under);
     }
+  }
+
+  /* Results [from, to) of pixels in `wide` columns: a part of their sums. */
+  void panels(int64_t from, int64_t to, int64_t column, int64_t wide, const Part& part, bool first,
+              bool last, bool held, relax2xla::Last end,
+              const std::vector<const float*>& under) const {
+    const int64_t depth = taps() * channels, next = depth * kPanel;
+    const float* panel = weight + column * depth + (part.tap * channels + part.channel) * kPanel;
+    const int64_t vectors = (wide + kLanes - 1) / kLanes;
+    const bool whole = wide == vectors * kLanes;
+    float own[kColumns] = {}, made[kRows * kColumns], other[kRows * kColumns];
+    const float* start = bias + column;
+    if (!whole) start = std::copy_n(start, wide, own) - wide;
+    const int64_t apart = whole ? results : kColumns;
+    // While a panel is used, the next one comes nearer, a part with each tile.
+    const int64_t bytes = part.taps * part.channels * kPanel * 4;
+    const char* ahead = reinterpret_cast<const char*>(panel + kPanels * next);
+    const int64_t each = bytes * kPanels * kRows / (to - from) / 64 * 64 + 64;
+    const char* const beyond = column + kColumns < results ? ahead + bytes : ahead;
+    relax2xla::Tile* const full = relax2xla::tile_of(kRows, vectors);
+    for (int64_t p = from; p < to; p += kRows) {
+      for (const char* const until = std::min(ahead + each, beyond); ahead < until; ahead += 64)
+        __builtin_prefetch(ahead, 0, 2);
+      const int64_t count = std::min<int64_t>(kRows, to - p);
+      const float* const* at = under.data() + ((p - from) * taps() + part.tap * kRows);
+      float* const out = result + p * results + column;
+      if (added != nullptr && last) {
+        end.added = added + p * results + column;
+        if (!whole) end.added = copied(end.added, results, other, kColumns, count, wide);
+      }
+      if (!whole && !first) copied(out, results, made, kColumns, count, wide);
+      float* const sums = whole ? out : made;
+      relax2xla::Tile* const tile = count == kRows ? full : relax2xla::tile_of(count, vectors);
+      tile(at, part.taps, part.channel, part.channels, panel, next, first ? start : nullptr,
+           last ? &end : nullptr, sums, apart);
+      if (last && !held) {
+        relax2xla::with_ending(ending, [&](auto known) {
+          finish<decltype(known)::value>(sums, apart, count, vectors * kLanes);
+        });
+      }
+      if (!whole) copied(made, kColumns, out, results, count, wide);
+    }
+  }
+
+  /* Rows of numbers, copied; where they are then. */
+  static float* copied(const float* from, int64_t apart, float* to, int64_t apart_then,
+                       int64_t count, int64_t wide) {
+    for (int64_t r = 0; r < count; ++r) std::copy_n(from + r * apart, wide, to + r * apart_then);
+    return to;
   }
 };
 
+/* Channels that are few: a row of the window is one tap of more, over an image with its padding,
+ * unless that is far larger. */
+void join_rows(Convolution& c, int64_t batch, std::vector<float>& padded) {
+  const int64_t below = (c.rows - 1) * c.steps + (c.window_height - 1) * c.dilated_rows + 1;
+  const int64_t behind = (c.columns - 1) * c.step + c.window_width;
+  const int64_t height = std::max(below, c.top + c.height);
+  const int64_t width = std::max(behind, c.left + c.width);
+  if (height > 2 * c.height + 64 || width > 2 * c.width + 64) return;
+  padded.assign(static_cast<size_t>(batch * height * width * c.channels), 0.0f);
+  for (int64_t line = 0; line < batch * c.height; ++line) {
+    const int64_t to = line / c.height * height + line % c.height + c.top;
+    std::copy_n(c.image + line * c.width * c.channels, c.width * c.channels,
+                padded.data() + (to * width + c.left) * c.channels);
+  }
+  c.image = padded.data();
+  c.height = height;
+  c.width = width;
+  c.top = c.left = 0;
+  c.channels *= c.window_width;
+  c.window_width = 1;
+}
+
 /* All results, in blocks of pixels and of columns. */
 void compute(Convolution c) {
+  std::vector<float> padded;
+  if (c.channels < kFew && c.window_width > 1 && c.dilated_columns == 1)
+    join_rows(c, c.pixels / (c.rows * c.columns), padded);
   c.nothing.assign(static_cast<size_t>(c.channels), 0.0f);
   const std::vector<Part> parts = parts_of(c.taps(), c.channels);
   const int64_t depth = std::min(kDepth, c.taps() * c.channels);
@@ -198,7 +233,8 @@ void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bia
   compute({numbers(image), numbers(weight), numbers(bias), is_added ? numbers(added) : nullptr,
            static_cast<float*>(result->data), image->shape[1], image->shape[2], image->shape[3],
            shape[1], shape[2], shape[3], shape[0] * shape[1] * shape[2], window_height,
-           window_width, steps, step, top, left, dilated_rows, dilated_columns, ending, {}});
+           window_width, steps, step, top, left, dilated_rows, dilated_columns, ending, image->shape[3],
+           {}});
 }
 
 void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias,
@@ -208,7 +244,7 @@ void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias
   const int64_t channels = rows->shape[rows->ndim - 1], results = result->shape[rows->ndim - 1];
   compute({numbers(rows), numbers(weight), numbers(bias), is_added ? numbers(added) : nullptr,
            static_cast<float*>(result->data), 1, count, channels, 1, count, results, count, 1, 1, 1,
-           1, 0, 0, 1, 1, ending, {}});
+           1, 0, 0, 1, 1, ending, channels, {}});
 }
 
 template <int64_t Size>

@@ -18,10 +18,19 @@ constexpr int kRows = 6, kPanels = 1;
 #endif
 constexpr int kColumns = kPanel * kPanels;
 
-/* `Rows` pixels by `Vectors` vectors of results, which are added to `out` where it has some. */
+/* What becomes of the sums of a tile while they are in registers: what is added to them, or none,
+ * and the bounds that they are held in. */
+struct Last {
+  const float* added;
+  float low, high;
+};
+
+/* `Rows` pixels by `Vectors` vectors of results, rows `apart` numbers from each other. Sums begin
+ * with the bias, or where there is none with what `out` has; `last`: none where more will come. */
 template <int Rows, int Vectors>
 void tile(const float* const* pixels, int64_t taps, int64_t from, int64_t length,
-          const float* panel, int64_t next, const float* bias, float* out, int64_t apart) {
+          const float* panel, int64_t next, const float* bias, const Last* last, float* out,
+          int64_t apart) {
   Vector sum[Rows][Vectors];
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r) {
@@ -47,6 +56,20 @@ void tile(const float* const* pixels, int64_t taps, int64_t from, int64_t length
       }
     }
   }
+  if (last != nullptr && last->added != nullptr) {
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) sum[r][v] += load(last->added + r * apart + v * kLanes);
+    }
+  }
+  if (last != nullptr) {
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) sum[r][v] = limited(sum[r][v], last->low, last->high);
+    }
+  }
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
@@ -55,7 +78,7 @@ void tile(const float* const* pixels, int64_t taps, int64_t from, int64_t length
 }
 
 using Tile = void(const float* const*, int64_t, int64_t, int64_t, const float*, int64_t,
-                  const float*, float*, int64_t);
+                  const float*, const Last*, float*, int64_t);
 
 /* The tile of that many rows and vectors. */
 template <int Rows = kRows, int Vectors = kColumns / kLanes>

@@ -167,8 +167,8 @@ struct Winograd {
           float* out = products + point * of_products + p * kColumns;
           for (int64_t c = 0; c < channels; c += kDepth) {
             tile_of(some, wide / kLanes)(pixels, 1, c, std::min(kDepth, channels - c),
-                                         panel + c * kPanel, next, c == 0 ? zeros : nullptr, out,
-                                         kColumns);
+                                         panel + c * kPanel, next, c == 0 ? zeros : nullptr,
+                                         nullptr, out, kColumns);
           }
         }
       }
