@@ -29,8 +29,9 @@ _FAR: Final = 1 << 20
 class Convolution:
     """A convolution of an image [N, H, W, C], with a bias, an addition and what follows.
 
-    operands: the image; the weight [panels, height, width, C, PANEL], panels of results, with zeros
-    behind the last; the bias (O,); what is added: like the result, (1,) where nothing is
+    operands: the image; the weight [panels, height, width, C / groups, PANEL], panels of results,
+    with zeros behind the last of each group; the bias (O,); what is added: like the result, (1,)
+    where nothing is
 
     ``padding``: top, left, bottom, right.
     """
@@ -41,6 +42,7 @@ class Convolution:
     strides: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
     added: bool = False
     ending: str = ""
 
@@ -54,14 +56,20 @@ class Convolution:
             "added": self.added,
             "dilation": self.dilation,
             "ending": self.ending,
+            "groups": self.groups,
             "padding": self.padding,
             "strides": self.strides,
         }
 
     @property
+    def channels(self) -> int:
+        """Of a group."""
+        return self.image[3] // self.groups
+
+    @property
     def operands(self) -> list[Tensor]:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        weight = packed_shape((*self.window, self.image[3]), self.results)
+        weight = packed_shape((*self.window, self.channels), self.results, self.groups)
         return _operands(Tensor(self.image, "float32"), weight, self.result, self.added)
 
     @property
@@ -81,13 +89,13 @@ class Convolution:
     @property
     def numbers(self) -> list[int]:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        where = [*self.window, *self.strides, *self.padding[:2], *self.dilation]
+        where = [*self.window, *self.strides, *self.padding[:2], *self.dilation, self.groups]
         return [*where, int(self.added), ENDINGS.index(self.ending)]
 
     @property
     def multiplications(self) -> int:
         """How many the call has."""
-        return math.prod((*self.result.shape, *self.window, self.image[3]))
+        return math.prod((*self.result.shape, *self.window, self.channels))
 
     def problem(self) -> str:
         """See :class:`~relax2xla.kernels.native.Call`."""
@@ -95,6 +103,8 @@ class Convolution:
             return f"what follows is one of {ENDINGS}"
         if min(*self.image, *self.window, *self.strides, *self.dilation, self.results) < 1:
             return "sizes and distances are positive"
+        if self.groups < 1 or self.image[3] % self.groups or self.results % self.groups:
+            return "channels and results are in groups of one size"
         if min(self.padding) < 0 or max(*self.padding, *self.strides, *self.dilation) > _FAR:
             return "padding takes nothing away, and distances are moderate"
         if math.prod(self.window) > _TAPS:
@@ -178,7 +188,7 @@ class Winograd:
     @property
     def convolution(self) -> Convolution:
         """The convolution that it is."""
-        where = ((3, 3), self.results, (1, 1), self.padding, (1, 1))
+        where = ((3, 3), self.results, (1, 1), self.padding, (1, 1), 1)
         return Convolution(self.image, *where, self.added, self.ending)
 
     @property
@@ -238,7 +248,7 @@ _PATCHES: Final = 36
 
 def by_winograd(call: Convolution) -> Winograd | None:
     """The same by minimal filtering, where that takes less time."""
-    if call.window != (3, 3) or (*call.strides, *call.dilation) != (1, 1, 1, 1):
+    if call.window != (3, 3) or (*call.strides, *call.dilation, call.groups) != (1, 1, 1, 1, 1):
         return None
     n, rows, columns, _ = call.result.shape
     for size in reversed(SIZES):
@@ -248,9 +258,9 @@ def by_winograd(call: Convolution) -> Winograd | None:
     return None
 
 
-def packed_shape(depth: Sequence[int], results: int) -> tuple[int, ...]:
+def packed_shape(depth: Sequence[int], results: int, groups: int = 1) -> tuple[int, ...]:
     """The shape of a weight of ``depth`` numbers for each of ``results``, as the functions want."""
-    return (-(-results // PANEL), *depth, PANEL)
+    return (groups * -(-results // groups // PANEL), *depth, PANEL)
 
 
 def _operands(given: Tensor, weight: tuple[int, ...], result: Tensor, added: bool) -> list[Tensor]:
@@ -262,7 +272,7 @@ def _operands(given: Tensor, weight: tuple[int, ...], result: Tensor, added: boo
 def _convolution(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
     n, h, w, c = given[0].shape
     _, height, width, _, _ = given[1].shape
-    where = (pair(at["strides"]), four(at["padding"]), pair(at["dilation"]))
+    where = (pair(at["strides"]), four(at["padding"]), pair(at["dilation"]), int(at["groups"]))
     then = (bool(at["added"]), str(at["ending"]))
     return Convolution((n, h, w, c), (height, width), made.shape[-1], *where, *then)
 
@@ -302,6 +312,8 @@ FASTER: Final[Mapping[str, Faster]] = {
 }
 # Rows that are few: what reads weights at the speed of memory is as fast.
 _FEW_ROWS: Final = 4
+# Channels of a group that are few: tiles are too small.
+_FEW_CHANNELS: Final = 8
 
 
 def pays(call: Convolution | Product) -> bool:
@@ -310,7 +322,9 @@ def pays(call: Convolution | Product) -> bool:
     rows = math.prod(call.result.shape[:-1])
     if faster is None or call.multiplications < faster.least or rows < _FEW_ROWS:
         return False
-    return isinstance(call, Convolution) or call.rows[-1] <= faster.depth
+    if isinstance(call, Product):
+        return call.rows[-1] <= faster.depth
+    return call.groups == 1 or call.channels >= _FEW_CHANNELS
 
 
 FAMILY: Final = Family(

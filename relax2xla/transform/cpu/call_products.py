@@ -50,7 +50,7 @@ _x, _w, _both = wildcard(), wildcard(), wildcard()
 class CallProducts(Pass):
     """Make composites of convolutions and products with constant weights, static shapes.
 
-    In NHWC and HWIO, in float32, without groups; with a bias, an addition and an activation behind
+    In NHWC and HWIO, in float32; with a bias, an addition and an activation behind
     them. Exact up to the order of the additions, and in activations within 2e-7 of the input. Which
     these are says :func:`relax2xla.kernels.products.pays`. ``winograd``: 3x3 windows by Winograd's
     minimal filtering where that is faster, whose rounding is about 1e-6 of the largest value.
@@ -89,7 +89,8 @@ class _Calls(Sites):
         """See :class:`Sites`."""
         x, weight, bias, added = params
         depth = described.operands[1].shape[1:-1]
-        plain = unpacked(weight, depth, described.results)
+        groups = described.groups if isinstance(described, Convolution) else 1
+        plain = unpacked(weight, depth, described.results, groups)
         if isinstance(described, Product):
             made: Expr = R.matmul(x, plain)
         else:
@@ -104,6 +105,7 @@ class _Calls(Sites):
                 convolution.strides,
                 convolution.padding,
                 convolution.dilation,
+                groups=groups,
                 data_layout="NHWC",
                 kernel_layout="HWIO",
             )
@@ -114,7 +116,7 @@ class _Calls(Sites):
         if not is_known(m.call) or not m.from_constants(m[_w]):
             return None
         w = Windows(m.call, m.var, m.bind)
-        if w.dtype != "float32" or w.layouts != LAYOUTS or w.attrs["groups"] != 1:
+        if w.dtype != "float32" or w.layouts != LAYOUTS:
             return None
         n, height, width, channels = w.image
         top, left, bottom, right = (int(p) for p in w.attrs["padding"])
@@ -126,6 +128,7 @@ class _Calls(Sites):
             strides,
             (top, left, bottom, right),
             dilation,
+            w.attrs["groups"],
         )
         return self._call(m, described, m[_x], m[_w])
 
@@ -165,7 +168,8 @@ class _Calls(Sites):
                 flat = R.reshape(values, (shape[1], shape[2], filtered.results))
                 panels = m.bind("panels", packed(m.bind("flat", flat)))
                 return self.composite(m, Site(filtered, x, panels))
-        return self.composite(m, Site(described, x, m.bind("panels", packed(weight))))
+        groups = described.groups if isinstance(described, Convolution) else 1
+        return self.composite(m, Site(described, x, m.bind("panels", packed(weight, groups))))
 
 
 def form(call: Described) -> Function:
@@ -190,28 +194,31 @@ def windows_of(values: Expr, size: int) -> Expr:
     return R.einsum((inverse, half), "wq,hqio->hwio")
 
 
-def packed(weight: Expr) -> Expr:
+def packed(weight: Expr, groups: int = 1) -> Expr:
     """A weight [..., results] as the functions want it."""
     dims = _known(weight)
     assert dims is not None
     *depth, results = dims
-    shape = packed_shape(depth, results)
-    numbers = math.prod(depth)
-    behind = shape[0] * PANEL - results
-    flat: Expr = R.reshape(weight, (numbers, results))
-    if behind:
-        flat = R.nn.pad(flat, (0, 0, 0, behind))
+    shape, own, numbers = packed_shape(depth, results, groups), results // groups, math.prod(depth)
+    each = shape[0] // groups
+    flat: Expr = R.reshape(weight, (numbers, groups, own))
+    if each * PANEL > own:
+        flat = R.nn.pad(flat, (0, 0, 0, 0, 0, each * PANEL - own))
     turned = R.permute_dims(R.reshape(flat, (numbers, shape[0], PANEL)), (1, 0, 2))
     return R.reshape(turned, shape)
 
 
-def unpacked(weight: Expr, depth: Sequence[int], results: int) -> Expr:
+def unpacked(weight: Expr, depth: Sequence[int], results: int, groups: int = 1) -> Expr:
     """The inverse of :func:`packed`: [*depth, results]."""
-    numbers, panels = math.prod(depth), -(-results // PANEL)
+    panels, own, numbers = (
+        packed_shape(depth, results, groups)[0],
+        results // groups,
+        math.prod(depth),
+    )
     turned = R.permute_dims(R.reshape(weight, (panels, numbers, PANEL)), (1, 0, 2))
-    flat: Expr = R.reshape(turned, (numbers, panels * PANEL))
-    if panels * PANEL > results:
-        flat = R.strided_slice(flat, (1,), (0,), (results,))
+    flat: Expr = R.reshape(turned, (numbers, groups, panels // groups * PANEL))
+    if panels // groups * PANEL > own:
+        flat = R.strided_slice(flat, (2,), (0,), (own,))
     return R.reshape(flat, (*depth, results))
 
 

@@ -41,7 +41,8 @@ def weight(*shape: int) -> rx.Expr:
 def conv(x: rx.Expr, window: int = 3, **options: Any) -> rx.Expr:
     layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
     options = {"padding": window // 2, **layouts, **options}
-    return R.nn.conv2d(x, weight(window, window, 32, 48), **options)
+    channels = 32 // options.get("groups", 1)
+    return R.nn.conv2d(x, weight(window, window, channels, 48), **options)
 
 
 def product(x: rx.Expr) -> rx.Expr:
@@ -85,6 +86,7 @@ ONE: dict[str, tuple[Body, str, dict[str, Any]]] = {
     "convolution": (lambda x: conv(x, 5), "convolution", {"added": False, "ending": ""}),
     "steps": (lambda x: conv(x, strides=2), "convolution", {"strides": (2, 2)}),
     "3x3": (conv, "winograd", {"size": 2}),
+    "groups": (lambda x: conv(x, groups=4), "convolution", {"groups": 4}),
     "product": (product, "product", {"ending": ""}),
     "linear": (linear, "product", {"ending": ""}),
     "bias": (lambda x: biased(product(x)), "product", {"added": False}),

@@ -43,6 +43,9 @@ CONVOLUTIONS = [
     # Few channels, over an image with its padding; and where that is much larger than the image.
     Convolution((2, 17, 23, 3), (7, 7), 20, (2, 2), (3, 3, 3, 3), ending="hardswish"),
     Convolution((1, 3, 5, 2), (3, 3), 16, (50, 50), (200, 99, 200, 99)),
+    # Groups that fill panels and that do not.
+    Convolution((2, 9, 8, 48), (3, 3), 72, (2, 1), (1, 1, 1, 1), groups=3, added=True),
+    Convolution((1, 7, 7, 30), (1, 3), 34, padding=(0, 1, 0, 1), groups=2, ending="silu"),
     # Several blocks of pixels and of columns.
     Convolution((1, 40, 40, 16), (3, 3), 270, (1, 1), (1, 1, 1, 1), added=True),
 ]
@@ -76,8 +79,9 @@ def called(call: Described, operands: list[Array]) -> Array:
 def window_of(call: Described) -> tuple[int, ...]:
     if isinstance(call, Product):
         return (call.rows[-1], call.results)
-    size = call.window if isinstance(call, Convolution) else (3, 3)
-    return (*size, call.image[3], call.results)
+    if isinstance(call, Winograd):
+        return (3, 3, call.image[3], call.results)
+    return (*call.window, call.channels, call.results)
 
 
 def packed(weight: Array, call: Described) -> Array:
@@ -86,8 +90,9 @@ def packed(weight: Array, call: Described) -> Array:
         by = points(call.size)
         weight = np.einsum("ph,qw,hwio->pqio", by, by, weight)
         weight = weight.reshape(-1, *weight.shape[2:]).astype("float32")
-    results = weight.shape[-1]
-    flat = np.pad(weight.reshape(-1, results), ((0, 0), (0, -results % PANEL)))
+    groups = call.groups if isinstance(call, Convolution) else 1
+    own = weight.shape[-1] // groups
+    flat = np.pad(weight.reshape(-1, groups, own), ((0, 0), (0, 0), (0, -own % PANEL)))
     panels = flat.reshape(len(flat), -1, PANEL).transpose(1, 0, 2)
     return np.ascontiguousarray(panels.reshape(call.operands[1].shape))
 
@@ -113,7 +118,7 @@ def in_torch(call: Described, weight: Array, operands: list[Array]) -> Array:
         top, left, bottom, right = c.padding
         image = torch.nn.functional.pad(x.permute(0, 3, 1, 2), (left, right, top, bottom))
         made = torch.nn.functional.conv2d(
-            image, w.permute(3, 2, 0, 1), bias, c.strides, dilation=c.dilation
+            image, w.permute(3, 2, 0, 1), bias, c.strides, dilation=c.dilation, groups=c.groups
         ).permute(0, 2, 3, 1)
     made = made + added if call.added else made
     functions = {
@@ -191,6 +196,7 @@ def test_which_windows_are_filtered() -> None:
         replace(wide, strides=(2, 2)),
         replace(wide, dilation=(1, 2)),
         replace(wide, window=(3, 1)),
+        replace(wide, groups=2),
         replace(wide, results=40),
         replace(wide, image=(1, 56, 56, 24)),
     ):
@@ -205,6 +211,8 @@ def test_which_windows_are_filtered() -> None:
         (CONVOLUTIONS[0], {"padding": (1 << 21, 0, 0, 0)}, "moderate"),
         (CONVOLUTIONS[0], {"dilation": (9, 9)}, "larger than the image"),
         (CONVOLUTIONS[0], {"ending": "tanh"}, "what follows"),
+        (CONVOLUTIONS[0], {"groups": 5}, "groups of one size"),
+        (CONVOLUTIONS[0], {"groups": 0}, "groups of one size"),
         (CONVOLUTIONS[0], {"added": True}, "not those that its attributes say"),
         (PRODUCTS[0], {"ending": "tanh"}, "what follows"),
         (WINOGRAD[0], {"size": 3}, "squares"),

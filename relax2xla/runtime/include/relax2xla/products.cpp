@@ -70,11 +70,22 @@ struct Convolution {
   int64_t rows, columns, results, pixels;
   int64_t window_height, window_width, steps, step, top, left, dilated_rows, dilated_columns;
   int64_t ending;
-  // Numbers from a pixel to the next.
-  int64_t pitch;
+  // Numbers from a pixel to the next, and from a result to the next; groups of channels.
+  int64_t pitch, apart, groups;
   std::vector<float> nothing;
 
   int64_t taps() const { return window_height * window_width; }
+
+  /* The same for one of the groups alone. */
+  Convolution of_group(int64_t group) const {
+    Convolution c = *this;
+    c.image += group * channels;
+    c.weight += group * ((results + kPanel - 1) / kPanel) * kPanel * taps() * channels;
+    c.bias += group * results;
+    c.added += added == nullptr ? 0 : group * results;
+    c.result += group * results;
+    return c;
+  }
 
   /* The pixels under the windows of results [from, to), tap by tap for each tile. */
   void find(int64_t from, int64_t to, std::vector<const float*>& found) const {
@@ -135,7 +146,7 @@ struct Convolution {
     float own[kColumns] = {}, made[kRows * kColumns], other[kRows * kColumns];
     const float* start = bias + column;
     if (!whole) start = std::copy_n(start, wide, own) - wide;
-    const int64_t apart = whole ? results : kColumns;
+    const int64_t step_of_sums = whole ? apart : kColumns;
     // While a panel is used, the next one comes nearer, a part with each tile.
     const int64_t bytes = part.taps * part.channels * kPanel * 4;
     const char* ahead = reinterpret_cast<const char*>(panel + kPanels * next);
@@ -147,22 +158,22 @@ struct Convolution {
         __builtin_prefetch(ahead, 0, 2);
       const int64_t count = std::min<int64_t>(kRows, to - p);
       const float* const* at = under.data() + ((p - from) * taps() + part.tap * kRows);
-      float* const out = result + p * results + column;
+      float* const out = result + p * apart + column;
       if (added != nullptr && last) {
-        end.added = added + p * results + column;
-        if (!whole) end.added = copied(end.added, results, other, kColumns, count, wide);
+        end.added = added + p * apart + column;
+        if (!whole) end.added = copied(end.added, apart, other, kColumns, count, wide);
       }
-      if (!whole && !first) copied(out, results, made, kColumns, count, wide);
+      if (!whole && !first) copied(out, apart, made, kColumns, count, wide);
       float* const sums = whole ? out : made;
       relax2xla::Tile* const tile = count == kRows ? full : relax2xla::tile_of(count, vectors);
       tile(at, part.taps, part.channel, part.channels, panel, next, first ? start : nullptr,
-           last ? &end : nullptr, sums, apart);
+           last ? &end : nullptr, sums, step_of_sums);
       if (last && !held) {
         relax2xla::with_ending(ending, [&](auto known) {
-          finish<decltype(known)::value>(sums, apart, count, vectors * kLanes);
+          finish<decltype(known)::value>(sums, step_of_sums, count, vectors * kLanes);
         });
       }
-      if (!whole) copied(made, kColumns, out, results, count, wide);
+      if (!whole) copied(made, kColumns, out, apart, count, wide);
     }
   }
 
@@ -199,7 +210,7 @@ void join_rows(Convolution& c, int64_t batch, std::vector<float>& padded) {
 /* All results, in blocks of pixels and of columns. */
 void compute(Convolution c) {
   std::vector<float> padded;
-  if (c.channels < kFew && c.window_width > 1 && c.dilated_columns == 1)
+  if (c.groups == 1 && c.channels < kFew && c.window_width > 1 && c.dilated_columns == 1)
     join_rows(c, c.pixels / (c.rows * c.columns), padded);
   c.nothing.assign(static_cast<size_t>(c.channels), 0.0f);
   const std::vector<Part> parts = parts_of(c.taps(), c.channels);
@@ -208,14 +219,16 @@ void compute(Convolution c) {
   const int64_t near = std::max<int64_t>(kRows, kNear / depth);
   const int64_t about = std::max<int64_t>(1, (c.pixels + near / 2) / near);
   const int64_t block = ((c.pixels + about - 1) / about + kRows - 1) / kRows * kRows;
-  const int64_t blocks = (c.pixels + block - 1) / block, groups = (c.results + kWidth - 1) / kWidth;
+  const int64_t blocks = (c.pixels + block - 1) / block, bands = (c.results + kWidth - 1) / kWidth;
   const int64_t work = block * std::min(kWidth, c.results) * c.taps() * c.channels;
-  relax2xla::in_ranges(blocks * groups, kWork / work, [&](int64_t begin, int64_t end) {
+  const int64_t units = c.groups * blocks * bands;
+  relax2xla::in_ranges(units, kWork / work, [&](int64_t begin, int64_t end) {
     static thread_local std::vector<const float*> under;
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t from = unit / groups * block, column = unit % groups * kWidth;
-      c.run(from, std::min(c.pixels, from + block), column, std::min(c.results, column + kWidth),
-            parts, under);
+      const int64_t from = unit / bands % blocks * block, column = unit % bands * kWidth;
+      c.of_group(unit / bands / blocks)
+          .run(from, std::min(c.pixels, from + block), column,
+               std::min(c.results, column + kWidth), parts, under);
     }
   });
 }
@@ -228,13 +241,14 @@ const float* numbers(const DLTensor* t) {
 void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bias,
               const DLTensor* added, int64_t window_height, int64_t window_width, int64_t steps,
               int64_t step, int64_t top, int64_t left, int64_t dilated_rows,
-              int64_t dilated_columns, int64_t is_added, int64_t ending, const DLTensor* result) {
+              int64_t dilated_columns, int64_t groups, int64_t is_added, int64_t ending,
+              const DLTensor* result) {
   const int64_t* shape = result->shape;
   compute({numbers(image), numbers(weight), numbers(bias), is_added ? numbers(added) : nullptr,
-           static_cast<float*>(result->data), image->shape[1], image->shape[2], image->shape[3],
-           shape[1], shape[2], shape[3], shape[0] * shape[1] * shape[2], window_height,
+           static_cast<float*>(result->data), image->shape[1], image->shape[2],
+           image->shape[3] / groups, shape[1], shape[2], shape[3] / groups, shape[0] * shape[1] * shape[2], window_height,
            window_width, steps, step, top, left, dilated_rows, dilated_columns, ending, image->shape[3],
-           {}});
+           shape[3], groups, {}});
 }
 
 void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias,
@@ -244,7 +258,7 @@ void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias
   const int64_t channels = rows->shape[rows->ndim - 1], results = result->shape[rows->ndim - 1];
   compute({numbers(rows), numbers(weight), numbers(bias), is_added ? numbers(added) : nullptr,
            static_cast<float*>(result->data), 1, count, channels, 1, count, results, count, 1, 1, 1,
-           1, 0, 0, 1, 1, ending, channels, {}});
+           1, 0, 0, 1, 1, ending, channels, results, 1, {}});
 }
 
 template <int64_t Size>
