@@ -38,10 +38,11 @@ from relax2xla.ir.expr import (
     VarBinding,
 )
 from relax2xla.ir.op import Op
-from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo
+from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo
 
 Rule = Callable[[Expr], Expr | None]
 
+VAR_TYPES: Final = frozenset({Var, DataflowVar})
 LEAF_TYPES: Final = frozenset(
     {
         *(Var, DataflowVar, Constant, ShapeExpr, PrimValue),
@@ -252,6 +253,8 @@ class Rewriter:
         own = type(self)
         self._plain = rule is None and own.leaf is Rewriter.leaf and own._node is Rewriter._node
         self._own_vars = own.var is Rewriter.var
+        # Whether a binding stays that reads nothing of ``env``.
+        self._keeps = self._plain and self._own_vars and own.expr is Rewriter.expr
         self._infos: dict[int, tuple[StructInfo, StructInfo]] = {}
 
     def info(self, info: StructInfo) -> StructInfo:
@@ -400,6 +403,8 @@ class Rewriter:
 
     def binding(self, b: Binding) -> Binding:
         """One binding; later uses see the new variable."""
+        if self._keeps and not self.symbolic and type(b) is VarBinding and self._stays(b):
+            return b
         if isinstance(b, MatchCast):
             info = self.info(b.struct_info)
             value = self.expr(b.value)
@@ -430,6 +435,26 @@ class Rewriter:
             info = self.info(declared)
         var = self.var(b.var, info)
         return b if var is b.var and value is b.value else VarBinding(var, value, b.span)
+
+    def _stays(self, b: VarBinding) -> bool:
+        """Whether ``b`` is a call of an operator on leaves of which ``env`` has none.
+
+        Most bindings are, where a pass changes few; False where that takes longer to tell.
+        """
+        call, env = b.value, self.env
+        if type(call) is not Call or type(call.op) is not Op:
+            return False
+        for a in call.args:
+            if type(a) in VAR_TYPES:
+                if a in env:
+                    return False
+            elif type(a) not in LEAF_TYPES:
+                return False
+        if not env:
+            return True
+        info = b.var.struct_info_
+        known = type(info) is TensorStructInfo and info.dims is not None
+        return known and not call.sinfo_args
 
     def block(self, block: BindingBlock) -> BindingBlock:
         """All bindings of a block, in order."""
