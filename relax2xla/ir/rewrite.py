@@ -189,12 +189,19 @@ def post_order_deep(root: Expr) -> Iterator[Expr]:
     return post_order(root, below=deep_children)
 
 
-def _is_shallow(node: Expr) -> bool:
-    """Whether ``node`` is a leaf or a tuple of leaves."""
-    kind = type(node)
-    if kind is Tuple:
-        return all([type(f) in LEAF_TYPES for f in cast(Tuple, node).fields])
-    return kind in LEAF_TYPES
+def _is_flat(node: Expr) -> bool:
+    """Whether ``node`` is a call of leaves and of tuples of leaves, as calls of kernels are."""
+    if type(node) is not Call or not (type(node.op) is Op or type(node.op) in LEAF_TYPES):
+        return False
+    for a in node.args:
+        if type(a) in LEAF_TYPES:
+            continue
+        if type(a) is not Tuple:
+            return False
+        for f in a.fields:
+            if type(f) not in LEAF_TYPES:
+                return False
+    return True
 
 
 def holders_deep(root: Expr) -> Iterator[Expr]:
@@ -208,12 +215,7 @@ def holders_deep(root: Expr) -> Iterator[Expr]:
         if isinstance(node, SeqExpr | Function | If):
             seen.add(id(node))
             yield node
-        stack += [
-            k
-            for k in deep_children(node)
-            if type(k) not in LEAF_TYPES
-            and not (type(k) is Call and all(map(_is_shallow, children(k))))
-        ]
+        stack += [k for k in deep_children(node) if type(k) not in LEAF_TYPES and not _is_flat(k)]
 
 
 def bindings_of(seq: SeqExpr) -> Iterator[Binding]:
@@ -354,8 +356,7 @@ class Rewriter:
                     new = self.symbols_in(new)
                 return new
             return self._node(root, [self._node(k, ()) for k in kids])
-        if all(map(_is_shallow, kids)):
-            # A call of a kernel: its operands are a tuple of leaves.
+        if _is_flat(root):
             new = [self._node(k, [self._node(f, ()) for f in children(k)]) for k in kids]
             return self._node(root, new)
         done: dict[int, Expr] = {}
