@@ -204,8 +204,11 @@ def fused(bindings: int) -> IRModule:
 
 @cache
 def written(bindings: int) -> IRModule:
-    """:func:`kernels`, each of which writes into a tensor that is allocated before."""
-    return CallTIRRewrite()(kernels(bindings))
+    """:func:`kernels`, each of which writes into a tensor that is allocated before.
+
+    A call is three bindings: the allocation, the call, and the name of what it has written.
+    """
+    return CallTIRRewrite()(kernels(bindings // 3))
 
 
 @cache

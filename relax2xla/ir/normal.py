@@ -221,6 +221,22 @@ class Normalizer:
                 frame.local.append(origin)
         return var
 
+    def bind_normal(self, value: Expr, hint: str = "") -> Var | DataflowVar:
+        """Bind a leaf, or a call of leaves whose operator has no FNormalize.
+
+        What ``emit`` does, without looking at ``value``, which is known to be normal; it is not
+        known by the variable when it stands in another expression.
+        """
+        span = value.span or self._source
+        info = value.struct_info_
+        if info is None:
+            info = with_info(value).struct_info
+        frame = self._frames[-1]
+        var = self._new_var(hint, info, frame.dataflow, span)
+        frame.bindings.append(VarBinding(var, value, span))
+        self._values[var] = value
+        return var
+
     # -- expressions ------------------------------------------------------------------------
     def _value(self, root: Expr, span: Span | None) -> Expr:
         """``root`` with operands only below it, what they compute emitted before it."""

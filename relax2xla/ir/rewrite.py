@@ -38,10 +38,11 @@ from relax2xla.ir.expr import (
     VarBinding,
 )
 from relax2xla.ir.op import Op
-from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo
+from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo
 
 Rule = Callable[[Expr], Expr | None]
 
+VAR_TYPES: Final = frozenset({Var, DataflowVar})
 LEAF_TYPES: Final = frozenset(
     {
         *(Var, DataflowVar, Constant, ShapeExpr, PrimValue),
@@ -188,12 +189,19 @@ def post_order_deep(root: Expr) -> Iterator[Expr]:
     return post_order(root, below=deep_children)
 
 
-def _is_shallow(node: Expr) -> bool:
-    """Whether ``node`` is a leaf or a tuple of leaves."""
-    kind = type(node)
-    if kind is Tuple:
-        return all([type(f) in LEAF_TYPES for f in cast(Tuple, node).fields])
-    return kind in LEAF_TYPES
+def _is_flat(node: Expr) -> bool:
+    """Whether ``node`` is a call of leaves and of tuples of leaves, as calls of kernels are."""
+    if type(node) is not Call or not (type(node.op) is Op or type(node.op) in LEAF_TYPES):
+        return False
+    for a in node.args:
+        if type(a) in LEAF_TYPES:
+            continue
+        if type(a) is not Tuple:
+            return False
+        for f in a.fields:
+            if type(f) not in LEAF_TYPES:
+                return False
+    return True
 
 
 def holders_deep(root: Expr) -> Iterator[Expr]:
@@ -207,12 +215,7 @@ def holders_deep(root: Expr) -> Iterator[Expr]:
         if isinstance(node, SeqExpr | Function | If):
             seen.add(id(node))
             yield node
-        stack += [
-            k
-            for k in deep_children(node)
-            if type(k) not in LEAF_TYPES
-            and not (type(k) is Call and all(map(_is_shallow, children(k))))
-        ]
+        stack += [k for k in deep_children(node) if type(k) not in LEAF_TYPES and not _is_flat(k)]
 
 
 def bindings_of(seq: SeqExpr) -> Iterator[Binding]:
@@ -252,6 +255,8 @@ class Rewriter:
         own = type(self)
         self._plain = rule is None and own.leaf is Rewriter.leaf and own._node is Rewriter._node
         self._own_vars = own.var is Rewriter.var
+        # Whether a binding stays that reads nothing of ``env``.
+        self._keeps = self._plain and self._own_vars and own.expr is Rewriter.expr
         self._infos: dict[int, tuple[StructInfo, StructInfo]] = {}
 
     def info(self, info: StructInfo) -> StructInfo:
@@ -351,8 +356,7 @@ class Rewriter:
                     new = self.symbols_in(new)
                 return new
             return self._node(root, [self._node(k, ()) for k in kids])
-        if all(map(_is_shallow, kids)):
-            # A call of a kernel: its operands are a tuple of leaves.
+        if _is_flat(root):
             new = [self._node(k, [self._node(f, ()) for f in children(k)]) for k in kids]
             return self._node(root, new)
         done: dict[int, Expr] = {}
@@ -400,6 +404,8 @@ class Rewriter:
 
     def binding(self, b: Binding) -> Binding:
         """One binding; later uses see the new variable."""
+        if self._keeps and not self.symbolic and type(b) is VarBinding and self._stays(b):
+            return b
         if isinstance(b, MatchCast):
             info = self.info(b.struct_info)
             value = self.expr(b.value)
@@ -430,6 +436,26 @@ class Rewriter:
             info = self.info(declared)
         var = self.var(b.var, info)
         return b if var is b.var and value is b.value else VarBinding(var, value, b.span)
+
+    def _stays(self, b: VarBinding) -> bool:
+        """Whether ``b`` is a call of an operator on leaves of which ``env`` has none.
+
+        Most bindings are, where a pass changes few; False where that takes longer to tell.
+        """
+        call, env = b.value, self.env
+        if type(call) is not Call or type(call.op) is not Op:
+            return False
+        for a in call.args:
+            if type(a) in VAR_TYPES:
+                if a in env:
+                    return False
+            elif type(a) not in LEAF_TYPES:
+                return False
+        if not env:
+            return True
+        info = b.var.struct_info_
+        known = type(info) is TensorStructInfo and info.dims is not None
+        return known and not call.sinfo_args
 
     def block(self, block: BindingBlock) -> BindingBlock:
         """All bindings of a block, in order."""

@@ -95,6 +95,11 @@ def _reshape(value: Any, shape: Sequence[int]) -> Any:
     return array.reshape(tuple(shape))
 
 
+def _copy(value: Any) -> npt.NDArray[Any]:
+    """The elements of ``value`` in memory of their own."""
+    return np.array(value)
+
+
 def _multinomial_from_uniform(prob: Any, uniform: Any) -> npt.NDArray[Any]:
     """An index a row of ``prob``: the first whose probability and those before exceed ``uniform``.
 
@@ -121,6 +126,7 @@ BUILTINS: Final[dict[str, Callable[..., Any]]] = {
         "attention_kv_cache_array_popn": _popn,
         "attention_kv_cache_array_clear": _clear,
         "reshape": _reshape,
+        "copy": _copy,
         "multinomial_from_uniform": _multinomial_from_uniform,
         "invoke_debug_func": _invoke_debug_func,
         "debug_print": _debug_print,

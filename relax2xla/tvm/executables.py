@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,11 @@ from relax2xla import tir
 from relax2xla.errors import CallError
 from relax2xla.frontend.nn.llm.kernels import Kernel
 from relax2xla.ir import IRModule
-from relax2xla.stablehlo.loops import written_parameters
 from relax2xla.tvm.arrays import HostArray
 from relax2xla.vm.call.machine import VirtualMachine
 from relax2xla.vm.plan.build import build as build_relax
 from relax2xla.vm.save.executable import VMExecutable
+from relax2xla.vm.save.reader import load_module as load_executable
 
 
 class KernelModule:
@@ -25,13 +26,13 @@ class KernelModule:
     that the function returns, or None.
     """
 
-    def __init__(self, executable: VMExecutable, mod: IRModule) -> None:
+    def __init__(self, executable: VMExecutable) -> None:
         self.executable = executable
         self._machine = VirtualMachine(executable)
+        # The places of parameters, in the order of the results that took them.
         self._written = {
-            g.name_hint: written_parameters(f)
-            for g, f in mod.items()
-            if isinstance(f, tir.PrimFunc)
+            name: [at for at, _ in sorted(executable.in_place.get(name, ()), key=_field)]
+            for name in executable.prim_funcs
         }
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
@@ -64,10 +65,15 @@ class KernelModule:
         return self[name]
 
     @property
-    def entry_func(self) -> Callable[..., Any]:
-        """The only function, or ``main``."""
+    def entry_name(self) -> str:
+        """The name of the only function, or ``main``."""
         names = list(self._written)
-        return self["main" if "main" in names else names[0]]
+        return "main" if "main" in names else names[0]
+
+    @property
+    def entry_func(self) -> Callable[..., Any]:
+        """The function named :attr:`entry_name`."""
+        return self[self.entry_name]
 
     @property
     def main(self) -> Callable[..., Any]:
@@ -81,6 +87,14 @@ class KernelModule:
     def time_evaluator(self, func_name: str, dev: Any = None, **options: Any) -> Any:
         """A function that times ``func_name`` on arguments, as that of the machine."""
         return self._machine.time_evaluator(func_name, dev, **options)
+
+    def export_library(self, file_name: str | Path, **options: Any) -> None:
+        """Save as one file for :func:`load_module`; see ``VMExecutable.export_library``."""
+        self.executable.export_library(file_name, **options)
+
+
+def _field(place: Sequence[int]) -> int:
+    return place[1]
 
 
 class StandIn:
@@ -117,9 +131,22 @@ def build(mod: Any, target: Any = None, *args: Any, **kwargs: Any) -> Any:
         name = str(mod.attrs.get("global_symbol", "main"))
         mod = IRModule({name: mod.with_attr("global_symbol", name)})
     executable = build_relax(mod, target, *args, **kwargs)
-    if isinstance(mod, IRModule) and not mod.relax_functions():
-        return KernelModule(executable, mod)
-    return executable
+    return KernelModule(executable) if executable.prim_funcs else executable
+
+
+def load_module(
+    path: str | Path,
+    fmt: str = "",
+    compiled: bool = True,
+    *,
+    allow_custom_calls: Sequence[str] = (),
+) -> Any:
+    """What ``export_library`` saved: an executable, or a :class:`KernelModule`.
+
+    ``fmt`` is without effect; the rest as of ``relax2xla.load_module``.
+    """
+    executable = load_executable(path, compiled, allow_custom_calls=allow_custom_calls)
+    return KernelModule(executable) if executable.prim_funcs else executable
 
 
 def compile(mod: Any, target: Any = None, **kwargs: Any) -> Any:

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final
 
 from relax2xla.errors import UnsupportedError
 from relax2xla.runtime.device import Device, cpu, cuda, device
-from relax2xla.runtime.modules import load_module
 from relax2xla.runtime.registry import get_global_func
+from relax2xla.tvm.executables import load_module
 from relax2xla.tvm.refusing import refusing
 
 _WHY: Final = "there are no remote devices; save with export_library, and load the file there"
@@ -83,7 +83,7 @@ class LocalSession:
         return sorted(p.name for p in self._path(path).iterdir())
 
     def load_module(self, path: str) -> Any:
-        """The executable of a file of the session; see ``relax2xla.load_module``."""
+        """What was saved as a file of the session; see ``tvm.runtime.load_module``."""
         return load_module(self._path(path))
 
     def get_function(self, name: str) -> Any:

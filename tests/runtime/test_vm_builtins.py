@@ -93,3 +93,13 @@ def test_reshape() -> None:
     x = np.arange(6)
     np.testing.assert_array_equal(reshape(x, ShapeTuple([2, 3])), x.reshape(2, 3))
     assert reshape([1, 2], (2, 1)).shape == (2, 1)
+
+
+def test_copy() -> None:
+    copy = get_global_func("vm.builtin.copy")
+    assert copy is not None
+    x = np.arange(6, dtype="int16")
+    made = copy(x)
+    x[0] = 7
+    assert made.dtype == "int16"
+    assert made.tolist() == [0, 1, 2, 3, 4, 5]

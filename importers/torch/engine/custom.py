@@ -24,6 +24,7 @@ class BaseFXGraphImporter:
     """
 
     def __init__(self, walk: Walk, env: dict[Node, Any]) -> None:
+        self._walk = walk
         self.env = env
         self.block_builder: BlockBuilder = walk.builder
         self.params = _Params(walk)
@@ -48,6 +49,13 @@ class BaseFXGraphImporter:
 
 class ExportedProgramImporter(BaseFXGraphImporter):
     """What a converter of ``from_exported_program`` is given; ``env`` has every node before it."""
+
+    def convert(self, node: Node) -> Any:
+        """What the importer's own converter makes of a node, for a converter that changes it.
+
+        A list for several results, with None for those that nothing reads.
+        """
+        return self._walk.own_value(node, node.meta.get("val"))
 
 
 class _Params:

@@ -198,10 +198,14 @@ class Walk:
 
     def value(self, node: Node, expected: Any) -> Any:
         """Convert one node."""
-        target = node.target
         custom = self.options.custom
         if custom is not None and (made := custom(self, node)) is not None:
             return made
+        return self.own_value(node, expected)
+
+    def own_value(self, node: Node, expected: Any) -> Any:
+        """Convert one node by the importer's own converters."""
+        target = node.target
         if isinstance(target, OpOverload) and operator_name(target) in data_dependent.ITEMS:
             x = self.read(node.args[0])
             settled = data_dependent.settled(expected)

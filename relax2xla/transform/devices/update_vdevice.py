@@ -87,7 +87,7 @@ class _Renamed(Rewriter):
         if isinstance(node, Constant) and node.struct_info_ is not None:
             info = self.info(node.struct_info_)
             return None if info is node.struct_info_ else Constant(node.data, info, node.span)
-        if not isinstance(node, Call):
+        if not isinstance(node, Call) or not (node.attrs or node.sinfo_args):
             return None
         attrs: dict[str, Any] = {
             k: self.new if isinstance(v, VDevice) and v == self.old else v

@@ -31,7 +31,7 @@ from relax2xla.op.shared.gradients.table import OF_TABLE, is_differentiable
 from relax2xla.op.shared.lowering import relax
 from relax2xla.te.gradients import GRADIENTS
 from relax2xla.transform.grad.checkpoints import Again
-from relax2xla.transform.grad.formulas import Formulas, wanted
+from relax2xla.transform.grad.formulas import Flat, Formulas, wanted
 
 Fallback = Callable[[Call, Expr], Sequence[Expr]]
 """Gradients of a call's operands where the operator has no rule: of the call, and the gradient."""
@@ -96,18 +96,34 @@ class Adjoints:
         if is_op(forward, "relax.call_tir_with_grad"):
             self._of_te(forward, adjoint)
             return
-        for operand, partial in zip(
-            call.args, self._partials(seen, forward, adjoint), strict=False
-        ):
+        partials = self._partials(seen, forward, adjoint)
+        if not isinstance(partials, Flat):
+            for operand, partial in zip(call.args, partials, strict=False):
+                if partial is not None:
+                    self.add(operand, partial)
+            return
+        asked = [isinstance(a, Var) and is_differentiable(a.struct_info_) for a in call.args]
+        flat = partials.emitted(asked, self.builder)
+        for operand, partial in zip(call.args, flat, strict=False):
             if partial is not None:
-                self.add(operand, partial)
+                assert isinstance(operand, Var)
+                self._add_flat(operand, partial)
 
-    def _partials(self, var: Var, call: Call, adjoint: Var) -> Sequence[Expr | None]:
+    def _add_flat(self, var: Var, partial: Expr) -> None:
+        """Add a leaf or a flat call to the adjoint of a tensor."""
+        known = self.of.get(var)
+        if known is not None:
+            if isinstance(partial, Call):
+                partial = self.builder.bind_normal(partial)
+            partial = total(known, partial)
+        self.of[var] = self.builder.bind_normal(partial, f"{var.name_hint}_adjoint")
+
+    def _partials(self, var: Var, call: Call, adjoint: Var) -> Sequence[Expr | None] | Flat:
         op = call.op
         if not isinstance(op, Op) or op.primal_gradient is None:
             return wanted(self.fallback(call, adjoint))
         rule = op.primal_gradient
-        made: Sequence[Expr | None]
+        made: Sequence[Expr | None] | Flat
         try:
             if rule in OF_TABLE:
                 made = self.formulas.partials(rule, var, call, adjoint)
@@ -118,7 +134,7 @@ class Adjoints:
         except TVMError as e:
             e.add_note(f"  in the gradient of `{var.name_hint}`, {op.describe(call)}")
             raise
-        if len(made) > len(call.args):
+        if not isinstance(made, Flat) and len(made) > len(call.args):
             raise TransformError(
                 f"Gradient: the rule of {op!r} gives {len(made)} gradients of {len(call.args)} "
                 "operands"

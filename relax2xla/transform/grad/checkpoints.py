@@ -25,10 +25,11 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.op import is_op
+from relax2xla.ir.op import Op, is_op
 from relax2xla.ir.rewrite import Rewriter, post_order
 
 START, END = "relax.grad.start_checkpoint", "relax.grad.end_checkpoint"
+_START, _END = Op.get(START), Op.get(END)
 
 
 @dataclass
@@ -77,7 +78,10 @@ def without_marks(func: Function) -> tuple[Function, Marks]:
 
 def is_mark(b: Binding) -> bool:
     """Whether a binding marks the start or the end of a region."""
-    return isinstance(b, VarBinding) and (is_op(b.value, START) or is_op(b.value, END))
+    call = b.value
+    if type(call) is not Call or (call.op is not _START and call.op is not _END):
+        return False
+    return isinstance(b, VarBinding)
 
 
 class Again:

@@ -7,11 +7,13 @@ the first call is kept as steps over its variables, and made again over those of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from relax2xla.ir import Call, Expr, Tuple, TupleGetItem, Var
-from relax2xla.ir.op import PrimalGradient, is_op
+from relax2xla.builder import BlockBuilder
+from relax2xla.ir import Call, Expr, Tuple, TupleGetItem, TupleStructInfo, Var
+from relax2xla.ir.op import Op, PrimalGradient, is_op
 from relax2xla.ir.rewrite import LEAF_TYPES, children, post_order
 from relax2xla.transform.lower.replay import key_of, leaves_of
 
@@ -27,7 +29,7 @@ class Formulas:
 
     def partials(
         self, rule: PrimalGradient, var: Var, call: Call, adjoint: Var
-    ) -> Sequence[Expr | None]:
+    ) -> Sequence[Expr | None] | Flat:
         """What ``rule`` gives for each operand of ``call``, whose result is ``var``.
 
         None of those without a gradient.
@@ -39,9 +41,11 @@ class Formulas:
         inputs = [var, adjoint, *leaves_of(call)]
         if key in self._known:
             steps = self._known[key]
-            return wanted(rule(var, call, adjoint, None)) if steps is None else steps.made(inputs)
+            if steps is None:
+                return wanted(rule(var, call, adjoint, None))
+            return steps.made(inputs) if steps.needed is None else Flat(steps, inputs)
         made = wanted(rule(var, call, adjoint, None))
-        self._known[key] = _Steps.of(made, inputs)
+        self._known[key] = _Steps.of(made, inputs, call)
         return made
 
 
@@ -54,15 +58,23 @@ class _Steps:
     """Expressions over some variables, to be made again over others.
 
     results: of each expression its place among the values; None where there is none
+    needed:  for each expression the places of what must be bound before it, where each step is
+             flat then; None where that cannot be, where an expression is part of another, and of
+             calls that take tuples
     """
 
-    __slots__ = ("results", "steps")
+    __slots__ = ("needed", "results", "steps")
 
-    def __init__(self, steps: Sequence[Step], results: Sequence[int | None]) -> None:
+    def __init__(
+        self, steps: Sequence[Step], results: Sequence[int | None], inputs: int, call: Call
+    ) -> None:
         self.steps, self.results = steps, results
+        # Adjoints of tuples are added up field by field.
+        tuples = any(isinstance(a.struct_info_, TupleStructInfo) for a in call.args)
+        self.needed = None if tuples else _needed(steps, results, inputs)
 
     @staticmethod
-    def of(exprs: Sequence[Expr | None], inputs: Sequence[Var]) -> _Steps | None:
+    def of(exprs: Sequence[Expr | None], inputs: Sequence[Var], call: Call) -> _Steps | None:
         """The steps to ``exprs``; None where they hold more than calls, tuples and leaves."""
         places: dict[int, int] = {id(v): i for i, v in enumerate(inputs)}
         steps: list[Step] = []
@@ -77,7 +89,8 @@ class _Steps:
                     steps.append((node, _places(node, places)))
                 else:
                     return None
-        return _Steps(steps, [None if e is None else places[id(e)] for e in exprs])
+        results = [None if e is None else places[id(e)] for e in exprs]
+        return _Steps(steps, results, len(inputs), call)
 
     def made(self, inputs: Sequence[Var]) -> list[Expr | None]:
         """The expressions over ``inputs``, in the order of those that they were made of."""
@@ -88,9 +101,7 @@ class _Steps:
                 continue
             kids = [values[p] for p in places]
             if isinstance(node, Call):
-                info = node.struct_info_
-                again = Call(node.op, kids, node.attrs, node.sinfo_args, struct_info=info)
-                values.append(again)
+                values.append(_again(node, kids))
             elif isinstance(node, TupleGetItem):
                 values.append(TupleGetItem(kids[0], node.index))
             else:
@@ -100,3 +111,83 @@ class _Steps:
 
 def _places(node: Expr, places: Mapping[int, int]) -> tuple[int, ...]:
     return tuple(places[id(k)] for k in children(node))
+
+
+def _needed(
+    steps: Sequence[Step], results: Sequence[int | None], inputs: int
+) -> list[tuple[int, ...]] | None:
+    """See :class:`_Steps`."""
+    read = {p for _, places in steps for p in places or ()}
+    roots = [r for r in results if r is not None and r >= inputs]
+    if len(set(roots)) < len(roots) or not read.isdisjoint(roots):
+        return None
+    if not all(_is_flat(step, steps, inputs) for step in steps):
+        return None
+    if any(not isinstance(steps[r - inputs][0], Call) for r in roots):
+        return None
+    found: list[tuple[int, ...]] = []
+    for root in results:
+        mine: set[int] = set()
+        waiting = [] if root is None else [root]
+        while waiting:
+            at = waiting.pop()
+            if at >= inputs and at not in mine:
+                mine.add(at)
+                waiting.extend(steps[at - inputs][1] or ())
+        # In post-order, as they are emitted: operands first, from the left.
+        found.append(tuple(sorted(mine - {root})))
+    return found
+
+
+def _is_flat(step: Step, steps: Sequence[Step], inputs: int) -> bool:
+    """Whether a step is a leaf, a tuple of leaves for a call, or a call that nothing changes."""
+    node, places = step
+    if places is None:
+        return True
+    kids = [steps[p - inputs][0] for p in places if p >= inputs]
+    if isinstance(node, Tuple):
+        return not any(isinstance(k, Tuple) for k in kids)
+    return isinstance(node, Call) and isinstance(node.op, Op) and node.op.normal is None
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """Gradients of a call that are bound step by step, each when it is asked for."""
+
+    steps: _Steps
+    inputs: Sequence[Var]
+
+    def emitted(self, wanted: Sequence[bool], builder: BlockBuilder) -> Iterator[Expr | None]:
+        """A leaf or a flat call for each operand, behind the bindings that it needs.
+
+        None of operands without a gradient, and of those that are not ``wanted``.
+        """
+        steps, needed = self.steps.steps, self.steps.needed
+        assert needed is not None
+        first = len(self.inputs)
+        values: dict[int, Expr] = dict(enumerate(self.inputs))
+        for root, before, asked in zip(self.steps.results, needed, wanted, strict=False):
+            if root is None or not asked:
+                yield None
+                continue
+            for at in before:
+                if at in values:
+                    continue
+                node, places = steps[at - first]
+                if places is None:
+                    values[at] = node
+                elif isinstance(node, Call):
+                    values[at] = builder.bind_normal(_again(node, [values[p] for p in places]))
+                else:
+                    values[at] = Tuple([values[p] for p in places])
+            if root < first:
+                yield self.inputs[root]
+                continue
+            node, places = steps[root - first]
+            assert isinstance(node, Call)
+            yield _again(node, [values[p] for p in places or ()])
+
+
+def _again(node: Call, operands: Sequence[Expr]) -> Call:
+    """A call as it was, of other operands of the same struct info."""
+    return Call(node.op, operands, node.attrs, node.sinfo_args, struct_info=node.struct_info_)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from relax2xla.ir import (
     Binding,
     Call,
@@ -14,7 +16,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.op import is_op
+from relax2xla.ir.op import Op, is_op
 from relax2xla.ir.rewrite import Rewriter
 from relax2xla.op.shared.lowering import relax
 
@@ -26,7 +28,7 @@ def without_double_transposes(func: Function) -> Function:
     whose values may be unused then.
     """
     block = func.body.blocks[0]
-    if not any(isinstance(b.value, Call) and _is_transpose(b.value) for b in block.bindings):
+    if not any([type(b.value) is Call and _is_transpose(b.value) for b in block.bindings]):
         return func
     walk = _Walk()
     for b in block.bindings:
@@ -45,7 +47,7 @@ class _Walk:
     def binding(self, b: Binding) -> None:
         new = self.rewriter.binding(b)
         value = new.value
-        if isinstance(new, VarBinding) and isinstance(value, Call) and _is_transpose(value):
+        if type(value) is Call and _is_transpose(value) and isinstance(new, VarBinding):
             before = self.values.get(value.args[0])
             if isinstance(before, Call) and _is_transpose(before):
                 inner = before.args[0]
@@ -81,9 +83,12 @@ def _rank(x: Expr) -> int:
     return info.ndim if isinstance(info, TensorStructInfo) else -1
 
 
+_PERMUTE: Final = Op.get("relax.permute_dims")
+
+
 def _is_transpose(call: Call) -> bool:
     """Whether ``call`` exchanges the last two axes and nothing else."""
-    if not is_op(call, "relax.permute_dims"):
+    if call.op is not _PERMUTE:
         return False
     rank, axes = _rank(call.args[0]), call.attrs.get("axes")
     if rank < 2:

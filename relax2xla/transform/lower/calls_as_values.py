@@ -94,9 +94,12 @@ class _Values(Rewriter):
         self._params: Sequence[Var] = ()
 
     def leaf(self, node: Expr) -> Expr:
+        if isinstance(node, Var):  # most are
+            node = self.same.get(node, node)
+            return self.env.get(node, node)
         if isinstance(node, Function):
             self._hold(node)
-        return super().leaf(self.same.get(node, node) if isinstance(node, Var) else node)
+        return super().leaf(node)
 
     def _hold(self, value: Expr) -> None:
         """Values that are part of ``value`` must not be written any more."""

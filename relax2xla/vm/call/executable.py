@@ -113,6 +113,7 @@ class Executable:
     state, ``platforms`` what functions for several of them were built for, ``signatures`` the
     parameters of bytecode that the source has, ``devices`` where what does not run on the
     machine's own device runs. ``allowed``: targets of custom calls that a caller in Python allows.
+    ``prim_funcs``: the functions, where they are loop-level functions that were built alone.
     ``find_program`` gives programs that a file holds; ``store`` has the weights on devices, for
     all machines. ``external``: modules with packed functions (``runtime.external``), which a file
     does not hold.
@@ -136,6 +137,7 @@ class Executable:
     )
     devices: Mapping[str, Device] = field(default_factory=dict[str, Device])
     allowed: frozenset[str] = frozenset()
+    prim_funcs: tuple[str, ...] = ()
     find_program: FindProgram | None = None
     store: WeightStore = field(default_factory=WeightStore)
     context: PassContext = field(default_factory=PassContext)

@@ -161,6 +161,7 @@ def build(
         devices=split.devices,
         allowed=allowed,
         context=context.kept(),
+        prim_funcs=_built_alone(mod, given),
         external=tuple(split.mod.attrs.get(EXTERNAL_MODS, ())),
     )
 
@@ -215,6 +216,12 @@ def _checked(mod: IRModule | Function | PrimFunc, tir_pipeline: Any, exec_mode: 
     # As in TVM, where nobody says which functions can be called, all can.
     public = any(map(_is_public, mod.relax_functions().values()))
     return mod if public else AttachGlobalSymbol()(mod)
+
+
+def _built_alone(mod: IRModule | Function | PrimFunc, given: IRModule) -> tuple[str, ...]:
+    """The functions of ``given``, where ``mod`` has loop-level functions alone."""
+    alone = isinstance(mod, PrimFunc) or (isinstance(mod, IRModule) and not mod.relax_functions())
+    return tuple(g.name_hint for g in given.relax_functions()) if alone else ()
 
 
 def _platform(target: Any) -> str | None:

@@ -57,6 +57,7 @@ _FIELDS: Final[dict[str, Any]] = {
     "tables": dict[str, list[dict[str, object]]],
     "fingerprint": str | None,
     "custom_calls": list[str],
+    "prim_funcs": list[str],
 }
 _ROW: Final[dict[str, Any]] = {
     "name": str,

@@ -114,9 +114,21 @@ def _load(archive: Archive, compiled: bool, allowed: frozenset[str]) -> SavedExe
     for name, at in donated.items():
         if not all(i < len(found["entry"][name].params) for i in at):
             raise ValueError(f"{name} donates a parameter that it does not have")
+    in_place = {
+        n: tuple(read_places(row, 2) for row in rows)
+        for n, rows in manifest.get("in_place", {}).items()
+    }
+    for name, rows in in_place.items():
+        entry = found["entry"].get(name)
+        if entry is not None and not all(i < len(entry.params) for i, _ in rows):
+            raise ValueError(f"{name} writes to a parameter that it does not have")
     code = {}
     if CODE in archive:
         code["code"] = decode(json.loads(archive.read(CODE)), arrays.array)
+    prim_funcs = tuple(manifest.get("prim_funcs", ()))
+    for name in prim_funcs:
+        if name not in found["entry"] and ("code" not in code or code["code"].find(name) is None):
+            raise ValueError(f"there is no function for the PrimFunc {name}")
     return SavedExecutable(
         functions.module,
         found["entry"],
@@ -128,10 +140,7 @@ def _load(archive: Archive, compiled: bool, allowed: frozenset[str]) -> SavedExe
         results={n: tuple(names) for n, names in manifest.get("results", {}).items()},
         donated=donated,
         narrowed={n: read_places(at) for n, at in manifest.get("narrowed", {}).items()},
-        in_place={
-            n: tuple(read_places(row, 2) for row in rows)
-            for n, rows in manifest.get("in_place", {}).items()
-        },
+        in_place=in_place,
         states={
             name: State(
                 {k: (param, result) for k, param, result, _ in rows},
@@ -146,6 +155,7 @@ def _load(archive: Archive, compiled: bool, allowed: frozenset[str]) -> SavedExe
         },
         devices={n: device(d) for n, d in manifest.get("devices", {}).items()},
         allowed=allowed,
+        prim_funcs=prim_funcs,
         find_program=programs.find,
         context=PassContext(
             manifest.get("opt_level", 2),

@@ -133,6 +133,7 @@ class Saved:
             "functions": rows,
             "signatures": signatures,
             "tables": {k: list(map(self._arrays.table_row, v)) for k, v in tables.items()},
+            "prim_funcs": list(ex.prim_funcs),
             "fingerprint": compiler.fingerprint(self._machine.device) if self._compiled else None,
             "custom_calls": sorted(check_module(saved, ex.allowed, xla.count(ex.device)).outside),
         }

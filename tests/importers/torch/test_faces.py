@@ -19,7 +19,16 @@ from relax2xla.frontend.torch import (  # noqa: E402
     from_exported_program,
     from_fx,
 )
-from relax2xla.ir import Call, Constant, PrimValue, ShapeExpr, ShapeStructInfo, Tuple, Var  # noqa: E402
+from relax2xla.ir import (  # noqa: E402
+    Call,
+    Constant,
+    PrimValue,
+    ShapeExpr,
+    ShapeStructInfo,
+    Tuple,
+    Var,
+    const,
+)
 
 from .helpers import Fn, check, compare, imported, run  # noqa: E402
 
@@ -171,6 +180,23 @@ def test_converters_of_the_users(x: Any) -> None:
     compare(run(mod, [x, x * 3]), torch.sigmoid(x - x * 3))
     with pytest.raises(TVMError, match="gave None"):
         from_exported_program(program, custom_convert_map={"add.Tensor": lambda n, i: None})
+
+
+def test_a_converter_changes_what_the_importer_makes(x: Any) -> None:
+    """``convert`` gives the value of the importer's own converter; None for what nothing reads."""
+
+    def doubled(node: Any, importer: Any) -> Any:
+        return op.multiply(importer.convert(node), const(2.0, "float32"))
+
+    def first(node: Any, importer: Any) -> Any:
+        values, places = importer.convert(node)
+        assert places is None
+        return [op.negative(values), places]
+
+    program = torch.export.export(Fn(lambda x: F.max_pool2d(x + 1, 2)), (x,))
+    table = {"add.Tensor": doubled, "max_pool2d_with_indices.default": first}
+    mod = from_exported_program(program, custom_convert_map=table, run_ep_decomposition=True)
+    compare(run(mod, [x]), -F.max_pool2d((x + 1) * 2, 2))
 
 
 def test_neutral_parameters_are_constants(x: Any) -> None:
