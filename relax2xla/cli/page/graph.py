@@ -158,6 +158,16 @@ def name_of(span: Span | None) -> str:
     return span.name if span is not None and span.kind == "name" else ""
 
 
+def module_of(span: Span | None) -> str:
+    """The module of the source that a span's name is in, where one is told behind the name."""
+    if span is None or span.kind != "name" or len(span.children) != 1:
+        return ""
+    (child,) = span.children
+    # The name of a frame, which JAX writes there, has a place in a file.
+    plain = child.kind == "name" and not child.children and not child.file
+    return child.name if plain else ""
+
+
 def parts_of(name: str) -> tuple[list[str], str]:
     """The parts of a source's name and what separates them, outside of brackets.
 
@@ -260,7 +270,8 @@ class _Walk:
         sources = [
             name_of(b.value.span) or name_of(b.span) or name_of(b.var.span) for b in bindings
         ]
-        places = _places(sources)
+        modules = [module_of(b.value.span) or module_of(b.span) for b in bindings]
+        places = _places(sources, modules)
         result: Expr = seq.body
         for b, source, place in zip(bindings, sources, places, strict=True):
             value = b.value
@@ -362,9 +373,15 @@ def _callee(value: GlobalVar | ExternFunc) -> str:
     return value.name_hint if isinstance(value, GlobalVar) else value.global_symbol
 
 
-def _places(sources: Sequence[str]) -> list[tuple[Sequence[str], str]]:
-    """Where each binding belongs; one without name where both neighbours with names belong."""
-    own = [_module_of(s) if s else None for s in sources]
+def _places(sources: Sequence[str], modules: Sequence[str]) -> list[tuple[Sequence[str], str]]:
+    """Where each binding belongs; one without name where both neighbours with names belong.
+
+    Where a source tells the modules beside the names, these alone count.
+    """
+    if any(modules):
+        own = [parts_of(m) if m else None for m in modules]
+    else:
+        own = [_module_of(s) if s else None for s in sources]
     after: list[tuple[Sequence[str], str] | None] = [None] * len(own)
     following: tuple[Sequence[str], str] | None = None
     for i in range(len(own) - 1, -1, -1):
