@@ -232,6 +232,7 @@ def test_taps_name_the_first_node_that_departs(
     assert data["agrees"] is False
     for found in data["references"]:
         assert not found["outputs"][0]["fits"]
+        assert found["outputs"][0]["name"] == "y"
         taps = found["taps"]
         assert (taps["compared"], taps["departing"]) == (5, 4)
         first = taps["first"]
