@@ -230,6 +230,30 @@ def test_pictures_and_errors(cli: Cli, models: Callable[[str], Path], tmp_path: 
         svg(graph := graph_of(chain(["a"] * 5001)), plans_of(graph), "large")
 
 
+def test_a_picture_closes_modules(cli: Cli, models: Callable[[str], Path], tmp_path: Path) -> None:
+    mod = chain([f"net.{i // 20}.{'ab'[i // 10 % 2]}.op{i}" for i in range(60)] + ["end"])
+    graph = graph_of(mod)
+    texts = {}
+    for depth in (None, 0, 1, 2):
+        root = ET.fromstring(svg(graph, plans_of(graph), "net", depth=depth))
+        texts[depth] = [e.text for e in root.iter() if e.tag.endswith("}text")]
+    assert "+ net" in texts[0]
+    assert "60 operators" in texts[0]
+    assert [t for t in texts[1] if t and t.startswith("+ net.")] == [
+        "+ net.0",
+        "+ net.1",
+        "+ net.2",
+    ]
+    assert "+ a" in texts[2]
+    assert not any(t and t.startswith("+ ") for t in texts[None])
+    assert "op17" in texts[None]  # what the modules around do not say
+    large = graph_of(chain([f"net.{i // 2}" for i in range(6000)]))
+    assert "+ net" in svg(large, plans_of(large), "net", depth=0)
+    done = cli("view", models("relax"), "-o", tmp_path / "a.dot", "--depth", 1)
+    assert (done.code, "--depth is for .svg" in done.err) == (2, True)
+    assert cli("view", models("relax"), "-o", tmp_path / "a.svg", "--depth", 0).code == 0
+
+
 def test_a_profile_colours_operators(
     cli: Cli, models: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -122,6 +122,24 @@ def graph_of(mod: IRModule) -> Graph:
     return made
 
 
+def title_of(graph: Graph, at: int) -> str:
+    """The label of a group; a number says little alone: ``layers.0`` for the module 0 of layers."""
+    group = graph.groups[at]
+    parent = graph.groups[group.parent] if group.parent >= 0 else None
+    if parent is None or parent.parent < 0 or not group.label.isdigit():
+        return group.label
+    return f"{re.split('[./]', parent.label)[-1]}.{group.label}"
+
+
+def local_name(graph: Graph, node: Node) -> str:
+    """The part of a node's name in the source that the groups around it do not say."""
+    group = graph.groups[node.group]
+    around = group.path if group.parent >= 0 else ""
+    if around and node.source.startswith((f"{around}.", f"{around}/")):
+        return node.source[len(around) + 1 :]
+    return "" if node.source == around else node.source
+
+
 def clipped(text: str, most: int = LONGEST) -> str:
     """``text`` with an ellipsis where it is longer than ``most``."""
     return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"

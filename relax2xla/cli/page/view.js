@@ -2,7 +2,7 @@
 // The graph is drawn on a canvas: layers are found by bisection, so that a frame costs what is seen.
 const D = JSON.parse(document.getElementById("data").textContent);
 const NODE = 0, GROUP = 1, IN = 2, OUT = 3, BEND = 4;
-const [LABEL, KIND, HOME, NAME, SOURCE, INFO, WEIGHTS, RELAX, HLO] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+const [LABEL, KIND, HOME, NAME, SOURCE, INFO, WEIGHTS, RELAX, HLO, LOCAL] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const GAP_X = 18, GAP_Y = 46, HEAD = 26, PAD = 14, SPAN = 12, SWEEPS = 4, AT_FIRST = 60;
 // At first text is drawn at this part of its size where the whole would be smaller.
 const LEGIBLE = 0.9;
@@ -45,21 +45,10 @@ function glow(kind, of) {
   if (!found) return;
   context.globalAlpha = alphaOf(found); context.fillStyle = hotOrCalm(found); context.fill(); context.globalAlpha = 1;
 }
-// A number says little alone: "layers.0" for the module 0 of layers.
-function titleOf(at) {
-  const g = D.groups[at];
-  return g.u >= 0 && D.groups[g.u].u >= 0 && /^\d+$/.test(g.n) ? D.groups[g.u].n.split(/[./]/).at(-1) + "." + g.n : g.n;
-}
-// The part of a source's name that the modules around do not say.
-function localName(n) {
-  const source = n[SOURCE], around = D.groups[n[HOME]].u >= 0 ? D.groups[n[HOME]].p : "";
-  if (around && source.startsWith(around) && /^[./]/.test(source.slice(around.length))) return source.slice(around.length + 1);
-  return source === around ? "" : source;
-}
 function subtitle(n) {
   if (n.sub === undefined) {
     const sizes = n[WEIGHTS].slice(0, 2).map((w) => shape(D.weights[w].info)).join(", ") + (n[WEIGHTS].length > 2 ? ", …" : "");
-    const name = localName(n);
+    const name = n[LOCAL];
     n.sub = n[KIND] === "input" || n[KIND] === "output" ? D.infos[n[INFO]] : [name.length > 28 ? "…" + name.slice(-27) : name, sizes].filter(Boolean).join("  ");
   }
   return n.sub;
@@ -81,7 +70,7 @@ function sizeOf([kind, of]) {
     return [Math.max(64, long + 24), sub ? 42 : 30];
   }
   if (kind === GROUP) {
-    const g = D.groups[of], head = widthOf("+ " + cut(titleOf(of), 34), FONTS.title);
+    const g = D.groups[of], head = widthOf("+ " + cut(D.groups[of].n, 34), FONTS.title);
     if (opened.has(of)) { place(of); return [Math.max(g.width + 2 * PAD, head + 30), g.height + HEAD + 2 * PAD]; }
     return [Math.max(120, head + 34), 46];
   }
@@ -323,7 +312,7 @@ function drawFrame(at, [x, y, w, h], ox, oy, seen) {
   context.strokeStyle = isChosen ? theme.mark : theme.line; context.lineWidth = isChosen ? 2 : 1; context.stroke();
   if (view.zoom < 0.2) return;
   context.fillStyle = theme.faint; context.textAlign = "left"; context.font = FONTS.head;
-  context.fillText("− " + cut(titleOf(at), 34), x + ox - w / 2 + 9, y + oy + 17);
+  context.fillText("− " + cut(D.groups[at].n, 34), x + ox - w / 2 + 9, y + oy + 17);
 }
 function drawClosed(at, x, y, w, h) {
   drawn++;
@@ -333,7 +322,7 @@ function drawClosed(at, x, y, w, h) {
   context.strokeStyle = isChosen ? theme.mark : theme.faint; context.lineWidth = isChosen || isUnder ? 2.5 : 1.2; context.stroke();
   if (view.zoom < 0.2) return;
   context.textAlign = "center"; context.fillStyle = theme.text; context.font = FONTS.title;
-  context.fillText("+ " + cut(titleOf(at), 34), x, y + 19);
+  context.fillText("+ " + cut(D.groups[at].n, 34), x, y + 19);
   context.fillStyle = heatOf(GROUP, at) ? theme.text : theme.faint; context.font = FONTS.sub;
   context.fillText(counts[at] + " operators", x, y + 36);
 }
@@ -445,7 +434,7 @@ function under(found, x = 0, y = 0) {
     if (found) {
       const n = D.nodes[found.of], g = D.groups[found.of], heat = heatOf(found.kind, found.of);
       const lines = found.kind === NODE ? [n[SOURCE] || n[NAME], D.infos[n[INFO]]] : [g.p, counts[found.of] + " operators; " + (opened.has(found.of) ? "closes" : "opens") + " on the second click"];
-      tip.replaceChildren(make("b", found.kind === NODE ? n[LABEL] : titleOf(found.of)), ...[...lines, heat ? heat[1] : ""].filter(Boolean).map((line) => make("div", line)));
+      tip.replaceChildren(make("b", found.kind === NODE ? n[LABEL] : D.groups[found.of].n), ...[...lines, heat ? heat[1] : ""].filter(Boolean).map((line) => make("div", line)));
     }
     redraw();
   }
@@ -658,7 +647,7 @@ function details() {
       if (kind === GROUP) list.push(of);
       if (kind === NODE) kinds.set(D.nodes[of][LABEL], (kinds.get(D.nodes[of][LABEL]) || 0) + 1);
     }
-    right.append(make("h2", titleOf(chosen.of)), table([["path", g.p], ["operators", counts[chosen.of]], ...heatRow(GROUP, chosen.of)]), make("h3", "Operators"),
+    right.append(make("h2", D.groups[chosen.of].n), table([["path", g.p], ["operators", counts[chosen.of]], ...heatRow(GROUP, chosen.of)]), make("h3", "Operators"),
       table([...kinds].sort((a, b) => b[1] - a[1]).slice(0, 60)));
     if (g.u >= 0) {
       const button = make("button", opened.has(chosen.of) ? "Close" : "Open");
