@@ -134,7 +134,11 @@ def _reproduced(folder: Path, pieces: Iterator[Piece], kind: str, asked: Asked) 
     if kind in STABLEHLO:
         options.append("--taps")  # beside the interpreter, too
     names, departs = reproduce(
-        folder, pieces, lambda file, inputs: _departs(file, inputs, asked), options
+        folder,
+        pieces,
+        lambda file, inputs: _departs(file, inputs, asked),
+        options,
+        asked.plugins,
     )
     if not names:
         note(f"what departs is computed by nothing, and {folder} is not written")

@@ -105,6 +105,8 @@ def svg(
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{x:.0f}" height="{height + 60:.0f}" '
         'font-family="sans-serif" font-size="12">\n'
         f"<title>{escape(_printable(clipped(title)))}</title>\n"
+        # Viewers may be dark.
+        '<rect width="100%" height="100%" fill="#fff"/>\n'
         "<style>path{fill:none;stroke:#868e96}text{text-anchor:middle;fill:#1c2430}"
         ".m{text-anchor:start;font-weight:600;fill:#66707f}.s{font-size:11px;fill:#66707f}</style>\n"
         + "\n".join(parts)
@@ -170,7 +172,7 @@ def _node(graph: Graph, at: int, x: float, y: float, box: Box, heat: Heat | None
     node = graph.nodes[at]
     colour = COLOURS[node.kind]
     found = None if heat is None else heat.nodes.get(at, (0.0, ""))
-    return _box(x, y, box, 5, colour, _fill(heat, found) or f'fill="{colour}" fill-opacity="0.12"',
+    return _box(x, y, box, 5, colour, _fill(heat, found) or f'fill="{_mixed(colour, 0.12)}"',
                 found, _texts(graph, node))  # fmt: skip
 
 
@@ -194,8 +196,14 @@ def _fill(heat: Heat | None, found: tuple[float, str] | None) -> str:
     if not words:
         return 'fill="#fff"'
     if heat.limit and strength <= heat.limit:
-        return f'fill="#1098ad" fill-opacity="{0.5 * strength / heat.limit:.2f}"'
-    return f'fill="#e03131" fill-opacity="{0.8 * strength:.2f}"'
+        return f'fill="{_mixed("#1098ad", 0.5 * strength / heat.limit)}"'
+    return f'fill="{_mixed("#e03131", 0.8 * strength)}"'
+
+
+def _mixed(colour: str, share: float) -> str:
+    """A share of a colour on white: what is below a box does not shine through."""
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(255 - share * (255 - p)):02x}" for p in parts)
 
 
 def _box(

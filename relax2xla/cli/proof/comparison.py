@@ -43,6 +43,7 @@ class Asked:
 
     ``taps``: None is where an output departs, of a file that has values inside of it to compare.
     ``bisect``: a folder for the part that departs; ``html``: a page with the errors as colours.
+    ``plugins``: those that are loaded, which a reproducer loads as well.
     """
 
     inputs: Sequence[str]
@@ -54,6 +55,7 @@ class Asked:
     json: bool
     bisect: Path | None = None
     html: Path | None = None
+    plugins: Sequence[str] = ()
 
 
 # Results that are no arrays: sizes, and constants of a model.
