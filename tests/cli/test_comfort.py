@@ -179,6 +179,30 @@ def test_wrong_names(name: str, message: str, here: Path, cli: Cli) -> None:
     assert (done.code, message in done.err) == (2, True), done.err
 
 
+@pytest.mark.parametrize("kind", ["ViT", "T5"])
+def test_a_folder_of_transformers(kind: str, here: Path, cli: Cli) -> None:
+    """Pictures in place of words, and a decoder whose configuration is its own."""
+    transformers = pytest.importorskip("transformers")
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    options: dict[str, Any] = {
+        "ViT": {**small, "intermediate_size": 16, "image_size": 16, "patch_size": 8},
+        "T5": {
+            "vocab_size": 20,
+            "d_model": 16,
+            "d_kv": 8,
+            "d_ff": 16,
+            "num_layers": 1,
+            "num_heads": 2,
+        },
+    }[kind]
+    config = getattr(transformers, f"{kind}Config")(**options)
+    getattr(transformers, f"{kind}Model")(config).save_pretrained("net")
+    done = cli("verify", "hf:./net")
+    assert done.code == 0, done.err
+    assert "last_hidden_state" in done.out
+    assert "nothing is downloaded" in cli("inspect", "hf:net-that-nobody-has").err
+
+
 def test_a_package_that_is_not_there(here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named_models, "_PACKAGES", {"timm": "no_such_package"})
     done = cli("inspect", "timm:vit")
@@ -191,6 +215,10 @@ def test_a_model_of_torchvision(here: Path, cli: Cli, monkeypatch: pytest.Monkey
     made: list[Any] = []
 
     class Stub:
+        @staticmethod
+        def list_models() -> list[str]:
+            return ["small", "smaller", "resnet50"]
+
         @staticmethod
         def get_model(name: str, weights: str | None) -> Any:
             made.append((name, weights))
@@ -205,6 +233,9 @@ def test_a_model_of_torchvision(here: Path, cli: Cli, monkeypatch: pytest.Monkey
     assert json.loads(done.out)["outputs"][0]["shape"] == [1, 2, 1, 1]
     assert cli("inspect", "torchvision:small@other").code == 2
     assert made == [("small", None)]
+    assert "has no model 'resnet5', of 3 that it has; near are resnet50" in (
+        cli("inspect", "torchvision:resnet5").err
+    )
 
 
 # -- the rest --------------------------------------------------------------------------------------
