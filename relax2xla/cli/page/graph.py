@@ -136,7 +136,8 @@ def local_name(graph: Graph, node: Node) -> str:
     group = graph.groups[node.group]
     around = group.path if group.parent >= 0 else ""
     if around and node.source.startswith((f"{around}.", f"{around}/")):
-        return node.source[len(around) + 1 :]
+        name = node.source[len(around) + 1 :]
+        return f"{re.split('[./]', around)[-1]}.{name}" if name.isdigit() else name
     return "" if node.source == around else node.source
 
 

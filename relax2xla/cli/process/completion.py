@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from typer import completion
+from typer import completion as _typers
 
 from relax2xla.errors import TVMError
 
 SHELLS: Final = ("bash", "zsh", "fish", "powershell", "pwsh")
+# What typer's own options call; it is not among the names that it exports.
+completion: Any = _typers
 #: In place of a shell's name: the one that this process was started from.
 FOUND: Final = "found"
 _NAME: Final = "relax2xla"
