@@ -31,6 +31,8 @@ version = release = relax2xla.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 exclude_patterns = ["build"]
 html_theme = "furo"
+html_static_path = ["site"]
+html_css_files = ["site.css"]
 html_title = f"relax2xla {version}"
 myst_heading_anchors = 4
 # Signatures as they are written, not with the values of defaults and the homes of types.
@@ -97,8 +99,9 @@ def write_api() -> None:
 
 
 def write_gallery() -> None:
-    """Every program of examples/ with what it says of itself."""
+    """Every program of examples/ with what it says of itself, and a picture of it."""
     listed: list[str] = []
+    cards: list[str] = []
     for path in sorted((DOCS.parent / "examples").glob("*.py")):
         said = ast.get_docstring(ast.parse(path.read_text("utf-8")))
         if path.stem == "__init__" or not said:
@@ -108,10 +111,26 @@ def write_gallery() -> None:
         # What is indented is a command.
         rest = re.sub(r"^    (.+)$", r"```sh\n\1\n```", rest, flags=re.MULTILINE)
         shown = f"```{{literalinclude}} /../examples/{path.name}\n:language: python\n```"
-        write(f"gallery/{path.stem}.md", f"# {title}\n\n{rest}\n\n{shown}\n")
+        drawn = DOCS / "gallery" / f"{path.stem}.svg"
+        picture = ""
+        if drawn.exists():
+            source = f"/gallery/{drawn.name}"
+            alt = f"The program of {path.name} as a graph"
+            picture = f"```{{image}} {source}\n:alt: {alt}\n:class: program\n```\n\n"
+            cards.append(
+                f"````{{container}} card\n```{{image}} {source}\n:alt: {alt}\n"
+                f":target: {path.stem}.html\n```\n[{title}]({path.stem}.md)\n````\n"
+            )
+        write(f"gallery/{path.stem}.md", f"# {title}\n\n{rest}\n\n{picture}{shown}\n")
         listed.append(path.stem)
     names = "\n".join(listed)
-    write("gallery/index.md", f"# Examples\n\n```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n")
+    grid = "\n".join(cards)
+    write(
+        "gallery/index.md",
+        "# Examples\n\nPrograms of the folder `examples/`, each with the graph of what it builds, "
+        f"drawn by `relax2xla view`.\n\n`````{{container}} cards\n{grid}`````\n\n"
+        f"```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n",
+    )
 
 
 def write(name: str, text: str) -> None:

@@ -15,6 +15,8 @@ from relax2xla.cli.process.supervise import supervised
 FAILED, PIPE_CLOSED = 2, 1
 # Options of every command, which are taken behind its name, too.
 _ANYWHERE = frozenset({"-q", "--quiet", "-v", "-vv", "--verbose"})
+# Options whose argument, the name of a shell, may be left out.
+_OF_A_SHELL = frozenset({"--install-completion", "--show-completion"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _in_front(words: Sequence[str]) -> list[str]:
     """``words`` with those of ``_ANYWHERE`` first; what follows ``--`` stays."""
     end = words.index("--") if "--" in words else len(words)
+    if words and words[-1] in _OF_A_SHELL:
+        return [*words, "found"]
     moved = [w for w in words[:end] if w in _ANYWHERE]
     return [*moved, *(w for w in words[:end] if w not in _ANYWHERE), *words[end:]]
 
@@ -43,8 +47,10 @@ def _main(words: Sequence[str], debug: bool) -> int:
     try:
         with signals():
             from relax2xla.cli.app import app
+            from relax2xla.cli.process import completion
             from relax2xla.cli.process.console import standard_output
 
+            completion.prepare()
             with standard_output():
                 status = _status_of(lambda: app(args=words, prog_name="relax2xla"))
             sys.stdout.flush()

@@ -556,7 +556,7 @@ class Function(Expr):
         """What a notebook shows: the text under the signature."""
         html = importlib.import_module("relax2xla.script.html")
         name = global_symbol(self) or "function"
-        return html.program(f"{name}: {self.struct_info_}", self.script())
+        return html.program(html.signature(name, self), self.script())
 
     def with_attr(self, key: str | Mapping[str, Any], value: Any = None) -> Function:
         """A copy with one attribute (or a mapping of them) set."""

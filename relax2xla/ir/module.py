@@ -170,7 +170,7 @@ class IRModule(Node, Scriptable):
         relax = self.relax_functions()
         parts = [
             html.program(
-                f"{gvar.name_hint}: {relax[gvar].struct_info}",
+                html.signature(gvar.name_hint, relax[gvar]),
                 relax[gvar].script(name=gvar.name_hint),
             )
             if gvar in relax

@@ -53,6 +53,13 @@ class RNNState(Exclusive, DeviceObject):
         self._held = self._fresh()
         self._forget()
 
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{a.dtype} {a.shape}" for a in self._initial)
+        return (
+            f"<RNNState of {self._layers} layers ({shapes}) with a history of {self.history}: "
+            f"{len(self._known)} of {self._sequences} sequences>"
+        )
+
     def _fresh(self) -> list[Any]:
         """States of zeros."""
         shapes = [(self._rows, *a.shape) for a in self._initial] * self._layers

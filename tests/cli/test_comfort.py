@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -18,6 +20,7 @@ from relax2xla.cli.figures import reports, timing
 from relax2xla.cli.process import console
 from relax2xla.cli.reading import named_models
 from relax2xla.vm.observe.profile import Row
+from tests.installed import ROOT
 
 from .conftest import Cli, shell
 
@@ -176,6 +179,30 @@ def test_wrong_names(name: str, message: str, here: Path, cli: Cli) -> None:
     assert (done.code, message in done.err) == (2, True), done.err
 
 
+@pytest.mark.parametrize("kind", ["ViT", "T5"])
+def test_a_folder_of_transformers(kind: str, here: Path, cli: Cli) -> None:
+    """Pictures in place of words, and a decoder whose configuration is its own."""
+    transformers = pytest.importorskip("transformers")
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    options: dict[str, Any] = {
+        "ViT": {**small, "intermediate_size": 16, "image_size": 16, "patch_size": 8},
+        "T5": {
+            "vocab_size": 20,
+            "d_model": 16,
+            "d_kv": 8,
+            "d_ff": 16,
+            "num_layers": 1,
+            "num_heads": 2,
+        },
+    }[kind]
+    config = getattr(transformers, f"{kind}Config")(**options)
+    getattr(transformers, f"{kind}Model")(config).save_pretrained("net")
+    done = cli("verify", "hf:./net")
+    assert done.code == 0, done.err
+    assert "last_hidden_state" in done.out
+    assert "nothing is downloaded" in cli("inspect", "hf:net-that-nobody-has").err
+
+
 def test_a_package_that_is_not_there(here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named_models, "_PACKAGES", {"timm": "no_such_package"})
     done = cli("inspect", "timm:vit")
@@ -188,6 +215,10 @@ def test_a_model_of_torchvision(here: Path, cli: Cli, monkeypatch: pytest.Monkey
     made: list[Any] = []
 
     class Stub:
+        @staticmethod
+        def list_models() -> list[str]:
+            return ["small", "smaller", "resnet50"]
+
         @staticmethod
         def get_model(name: str, weights: str | None) -> Any:
             made.append((name, weights))
@@ -202,22 +233,77 @@ def test_a_model_of_torchvision(here: Path, cli: Cli, monkeypatch: pytest.Monkey
     assert json.loads(done.out)["outputs"][0]["shape"] == [1, 2, 1, 1]
     assert cli("inspect", "torchvision:small@other").code == 2
     assert made == [("small", None)]
+    assert "has no model 'resnet5', of 3 that it has; near are resnet50" in (
+        cli("inspect", "torchvision:resnet5").err
+    )
 
 
 # -- the rest --------------------------------------------------------------------------------------
-def test_completion_is_printed_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Not by the program that started this one, which is no shell where tests run by themselves.
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
-    done = shell("--show-completion", "bash")
-    assert "complete -o default" in done.stdout
-    words = {
-        "_RELAX2XLA_COMPLETE": "complete_bash",
-        "COMP_WORDS": "relax2xla conv",
-        "COMP_CWORD": "1",
-    }
-    for name, value in words.items():
-        monkeypatch.setenv(name, value)
-    assert shell().stdout.split() == ["convert"]
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_is_printed_for_the_shell_that_is_named(name: str) -> None:
+    """Whichever shell this is started from: typer's own option prints that of the one around it."""
+    text = shell("--show-completion", name).stdout
+    assert {"bash": "complete -o default", "zsh": "#compdef", "fish": "complete --command"}[
+        name
+    ] in text
+    assert f"complete_{name}" in text
+    done = shell("--show-completion", "tcsh")
+    assert done.returncode == 2
+    assert "expected one of bash, zsh, fish" in done.stderr
+
+
+def test_completion_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("bash", "fish"):
+        done = shell("--install-completion", name)
+        assert done.returncode == 0, done.stderr
+        assert f"completion for {name} installed in {tmp_path}" in done.stdout
+    assert "complete_fish" in (tmp_path / ".config/fish/completions/relax2xla.fish").read_text()
+    assert "source" in (tmp_path / ".bashrc").read_text()
+
+
+def _asking(tmp_path: Path) -> dict[str, str]:
+    """An environment in which relax2xla is this one, and a file to complete."""
+    command = tmp_path / "bin" / "relax2xla"
+    command.parent.mkdir(parents=True)
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m relax2xla "$@"\n')
+    command.chmod(0o755)
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_completes(tmp_path: Path) -> None:
+    script = shell("--show-completion", "bash").stdout
+    for words, expected in (
+        ("relax2xla conv", ["convert"]),
+        ("relax2xla run --pro", ["--profile"]),
+        ("relax2xla convert m.onnx --to mlirb", ["mlirbc"]),
+        ("relax2xla opt m.onnx --passes RaiseStableHLO,LegalizeO", ["RaiseStableHLO,LegalizeOps"]),
+        ("relax2xla run m", []),  # bash completes files then (-o default)
+    ):
+        asked = f"COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}"
+        text = (
+            f"{script}\n{asked}\n_relax2xla_completion relax2xla; printf '%s\\n' ${{COMPREPLY[@]}}"
+        )
+        env = _asking(tmp_path / words.replace(" ", "_").replace(",", "_"))
+        done = subprocess.run(
+            ["bash", "-c", text], env=env, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == expected, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+def test_fish_completes(tmp_path: Path) -> None:
+    env = _asking(tmp_path / "fish")
+    text = shell("--show-completion", "fish").stdout
+    (tmp_path / "model.onnx").touch()
+    for words, expected in (("relax2xla conv", "convert"), ("relax2xla run mo", "model.onnx")):
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", f"{text}; complete -C '{words}'"],
+            env=env, cwd=tmp_path, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert expected in done.stdout
 
 
 def test_versions_and_verbosity(cli: Cli, models: Models, tmp_path: Path) -> None:

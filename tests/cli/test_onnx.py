@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -10,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, shell
 from tests.cli.test_view import data_of
+from tests.installed import ROOT
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
@@ -232,6 +236,7 @@ def test_taps_name_the_first_node_that_departs(
     assert data["agrees"] is False
     for found in data["references"]:
         assert not found["outputs"][0]["fits"]
+        assert found["outputs"][0]["name"] == "y"
         taps = found["taps"]
         assert (taps["compared"], taps["departing"]) == (5, 4)
         first = taps["first"]
@@ -253,6 +258,44 @@ def test_taps_name_the_first_node_that_departs(
     words = [text for _, text in heat["nodes"].values()]
     assert heat["title"] == "error"
     assert [text.endswith("DEPARTS") for text in words].count(False) == 1
+
+
+WRONG = """
+from relax2xla import op as R
+from relax2xla.frontend.onnx import register_converter
+from relax2xla.ir import const
+
+@register_converter("Softmax", since=13)
+def wrong(ctx, input, *, axis=-1):
+    return R.add(R.nn.softmax(input, axis), const(0.25, "float32"))
+"""
+
+
+def test_a_reproducer_takes_plug_ins_along(tmp_path: Path) -> None:
+    """In processes of its own, and elsewhere: without the plug-in there is nothing to see."""
+    file, plugin, folder = save(tmp_path, CHAIN, [2, 3]), tmp_path / "wrong.py", tmp_path / "piece"
+    plugin.write_text(WRONG)
+    done = shell("verify", file, "--plugin", plugin, "--bisect", folder)
+    assert done.returncode == 1, done.stderr
+    assert "(second), which departs as well" in done.stdout
+    elsewhere = tmp_path / "empty"
+    elsewhere.mkdir()
+    moved = folder.rename(elsewhere / "moved")
+    for path in (file, plugin):
+        path.unlink()
+    again = subprocess.run(
+        [sys.executable, "moved/reproduce.py", "--json"],
+        cwd=elsewhere,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 1, again.stderr
+    assert json.loads(again.stdout)["agrees"] is False
+    assert {p.name for p in moved.iterdir()} == {
+        "model.onnx", "inputs.npz", "reproduce.py", "plugin_0_wrong.py",
+    }  # fmt: skip
 
 
 def test_a_piece_grows_until_it_departs(tmp_path: Path) -> None:

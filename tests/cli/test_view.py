@@ -72,6 +72,30 @@ def test_names_become_modules() -> None:
     assert homes == [f"layers.{i // 4}.{'ab'[i // 2 % 2]}" for i in range(8)]
 
 
+def test_modules_of_torch_that_an_onnx_file_tells(cli: Cli, tmp_path: Path) -> None:
+    """torch.onnx.export says in the metadata of its nodes which modules they come from."""
+    onnx = pytest.importorskip("onnx")
+    h = onnx.helper
+    scopes = ["", "['', 'layer1', 'layer1.0', 'relu']", "['', 'layer1', \"layer1.0\", 'relu_1']"]
+    scopes += ["['', 'layer1', 'layer1.1', 'relu_2']", "['', 'relu_3']", "[nonsense"]
+    nodes = [h.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], name=f"n{i}") for i in range(6)]
+    for node, told in zip(nodes, scopes, strict=True):
+        if told:
+            node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=told)
+    ends = [[h.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2])] for n in ("v0", "v6")]
+    path, out = tmp_path / "m.onnx", tmp_path / "m.html"
+    opsets = [h.make_opsetid("", 17)]
+    model = h.make_model(h.make_graph(nodes, "g", *ends), ir_version=10, opset_imports=opsets)
+    onnx.save(model, path)
+    for file in (path, tmp_path / "m.mlir"):  # StableHLO has them in its locations
+        assert cli("view", file, "-o", out).code == 0
+        data = data_of(out.read_text("utf-8"))
+        paths = {n[4]: data["groups"][n[2]]["p"] for n in data["nodes"] if n[4].startswith("n")}
+        inside = {"n1": "layer1.0", "n2": "layer1.0", "n3": "layer1"}
+        assert paths == dict.fromkeys(("n0", "n4", "n5"), "main") | inside
+        assert cli("convert", path, "-o", tmp_path / "m.mlir").code == 0
+
+
 def test_a_module_of_one_operator_is_no_group() -> None:
     graph = graph_of(chain(["net.a", "net.a", "net.b"]))
     assert [g.path for g in graph.groups] == ["main", "net", "net.a"]
@@ -204,6 +228,30 @@ def test_pictures_and_errors(cli: Cli, models: Callable[[str], Path], tmp_path: 
     assert (done.code, ".html, .svg, .dot" in done.err) == (2, True)
     with pytest.raises(BudgetError, match="draws what is seen"):
         svg(graph := graph_of(chain(["a"] * 5001)), plans_of(graph), "large")
+
+
+def test_a_picture_closes_modules(cli: Cli, models: Callable[[str], Path], tmp_path: Path) -> None:
+    mod = chain([f"net.{i // 20}.{'ab'[i // 10 % 2]}.op{i}" for i in range(60)] + ["end"])
+    graph = graph_of(mod)
+    texts = {}
+    for depth in (None, 0, 1, 2):
+        root = ET.fromstring(svg(graph, plans_of(graph), "net", depth=depth))
+        texts[depth] = [e.text for e in root.iter() if e.tag.endswith("}text")]
+    assert "+ net" in texts[0]
+    assert "60 operators" in texts[0]
+    assert [t for t in texts[1] if t and t.startswith("+ net.")] == [
+        "+ net.0",
+        "+ net.1",
+        "+ net.2",
+    ]
+    assert "+ a" in texts[2]
+    assert not any(t and t.startswith("+ ") for t in texts[None])
+    assert "op17" in texts[None]  # what the modules around do not say
+    large = graph_of(chain([f"net.{i // 2}" for i in range(6000)]))
+    assert "+ net" in svg(large, plans_of(large), "net", depth=0)
+    done = cli("view", models("relax"), "-o", tmp_path / "a.dot", "--depth", 1)
+    assert (done.code, "--depth is for .svg" in done.err) == (2, True)
+    assert cli("view", models("relax"), "-o", tmp_path / "a.svg", "--depth", 0).code == 0
 
 
 def test_a_profile_colours_operators(

@@ -68,6 +68,13 @@ def test_random_operations(rng: np.random.Generator) -> None:
                     )
 
 
+def test_what_it_is() -> None:
+    state = RNNState(2, 4, 3, INITIAL)
+    state.add_sequence(7)
+    assert repr(state).startswith("<RNNState of 2 layers (float16 (2, 3), float32 (4,))")
+    assert repr(state).endswith(" with a history of 3: 1 of 4 sequences>")
+
+
 def test_mistakes() -> None:
     create = get_global_func("vm.builtin.rnn_state_create")
     begin = get_global_func("vm.builtin.kv_state_begin_forward")

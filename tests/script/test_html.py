@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -46,7 +47,7 @@ def test_programs_machines_and_reports() -> None:
     report = vm.profile("main", np.ones(2, np.float32))
     for shown, words in (
         (mod, ("IRModule of 1 function", "R.add(x, x)")),
-        (mod["main"], ("main: ", "R.add(x, x)")),
+        (mod["main"], ('main(x: Tensor((2,), dtype="float32")) -> Tensor(', "R.add(x, x)")),
         (executable, ("VMExecutable of main", "one XLA program")),
         (vm, ("VirtualMachine of main on cpu:0", "0 weights")),
         (report, ("main: ", "us")),
@@ -60,6 +61,22 @@ def test_programs_machines_and_reports() -> None:
     assert repr(PassContext(opt_level=3, disabled_pass=["FuseOps"])) == (
         "PassContext(opt_level=3, disabled_pass=['FuseOps'])"
     )
+
+
+def test_colours_can_be_read_on_white_and_on_black() -> None:
+    def light(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        red, green, blue = (
+            p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    shown = html.program("t", 'def f(x): return R.add(x, 1.0, "a")  # text')
+    colours = set(re.findall(r"color: (#\w+)", shown))
+    assert len(colours) >= 4
+    for colour in colours:
+        assert 1.05 / (light(colour) + 0.05) > 4.2
+        assert (light(colour) + 0.05) / (light("#111111") + 0.05) > 4.2
 
 
 def test_text_is_text() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
@@ -15,7 +16,7 @@ from relax2xla.dtypes import DTYPES
 from relax2xla.errors import FileFormatError
 from relax2xla.importers.onnx.engine.converters import LEGACY, custom, find
 from relax2xla.importers.shared.gaps import Gaps, Unsupported
-from relax2xla.ir import Expr, TensorStructInfo
+from relax2xla.ir import Expr, Span, TensorStructInfo
 
 Opsets = Mapping[str, int]
 
@@ -33,6 +34,20 @@ def opsets_of(imports: Iterable[Any]) -> dict[str, int]:
 def where(node: NodeProto) -> str:
     """The node's name for messages and spans: its own, or that of its first output."""
     return node.name or next((o for o in node.output if o), "") or node.op_type
+
+
+# What torch.onnx.export writes: a list in Python's notation, of the paths of the modules around a
+# node, the outermost ("") first, and the name of the operator in torch's graph.
+_SCOPES: Final = "pkg.torch.onnx.name_scopes"
+_QUOTED: Final = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
+
+
+def module_of(node: NodeProto) -> tuple[Span, ...]:
+    """The torch module that a node was exported from, as the place of a span; () where none is."""
+    told = next((p.value for p in node.metadata_props if p.key == _SCOPES), "")
+    paths = [a or b for a, b in _QUOTED.findall(told)]
+    module = paths[-2] if len(paths) > 1 else ""
+    return (Span(name=module),) if module else ()
 
 
 @dataclass(frozen=True, slots=True)

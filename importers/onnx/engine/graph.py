@@ -40,6 +40,7 @@ from relax2xla.importers.onnx.engine.functions import (
     Opsets,
     domain_of,
     has_body,
+    module_of,
     opsets_of,
     schema_body,
     schema_of,
@@ -201,7 +202,7 @@ class Interpreter:
             )
         for node in nodes:
             label = frame.prefix + where(node)
-            with self.builder.source(Span(name=label)):
+            with self.builder.source(Span(name=label, children=module_of(node))):
                 self.node(node, frame, label)
         self.depth -= 1
 

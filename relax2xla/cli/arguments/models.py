@@ -341,6 +341,16 @@ def view(
             show_default=False,
         ),
     ] = None,
+    depth: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="In an .svg, close the modules that are inside of N others. By default all are "
+            "open.",
+            show_default=False,
+        ),
+    ] = None,
     json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
@@ -354,6 +364,7 @@ def view(
     relax2xla view model.onnx                       writes model.html
     relax2xla view model.pt2 --trust -o net.html    modules by torch's names
     relax2xla view model.mlir -o model.svg
+    relax2xla view model.onnx -o model.svg --depth 1
     relax2xla view model.relax -o model.dot         for Graphviz
     relax2xla view model.onnx -o graph.json         for model-explorer
     relax2xla run model.onnx --trace trace.json
@@ -361,4 +372,4 @@ def view(
     """
     from relax2xla.cli.commands.view import run_view
 
-    run_view(file, output, trust, shape or [], stablehlo, profile, json)
+    run_view(file, output, trust, shape or [], stablehlo, profile, json, depth)

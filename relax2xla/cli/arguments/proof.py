@@ -94,7 +94,7 @@ def verify(
     from relax2xla.cli.commands.verify import run_verify
     from relax2xla.cli.proof.comparison import Asked
 
-    asked = Asked(inputs or [], seed, rtol, atol, device, taps, json, bisect, html)
+    asked = Asked(inputs or [], seed, rtol, atol, device, taps, json, bisect, html, plugin or [])
     raise typer.Exit(run_verify(file, asked, trust, shape or []))
 
 
@@ -258,6 +258,14 @@ def diff(
     raise typer.Exit(run_diff((a, b), chosen, asked, values, trust, shape or []))
 
 
+def _pass_names(incomplete: str) -> list[str]:
+    """What completes the last name of a list of passes."""
+    from relax2xla.cli.commands.opt import names
+
+    before, comma, begun = incomplete.rpartition(",")
+    return [f"{before}{comma}{n}" for n in names() if n.startswith(begun)]
+
+
 @app.command()
 def opt(
     file: FILE,
@@ -271,6 +279,7 @@ def opt(
             "RaiseStableHLO; ConvertLayout=NHWC/HWIO, BindParams=weights.npz; the pipelines zero "
             "and default. May be given several times. A wrong name lists all.",
             show_default=False,
+            autocompletion=_pass_names,
         ),
     ],
     output: Annotated[

@@ -8,6 +8,8 @@ import typer
 
 app = typer.Typer(
     no_args_is_help=True,
+    # Ours take the name of a shell, too: that of a user is not always the one that is found.
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -19,6 +21,23 @@ def _version(asked: bool) -> None:
         from relax2xla import __version__
 
         typer.echo(f"relax2xla {__version__}")
+        raise typer.Exit
+
+
+def _install_completion(shell: str | None) -> None:
+    if shell is not None:
+        from relax2xla.cli.process import completion
+
+        name, path = completion.install(shell)
+        typer.echo(f"completion for {name} installed in {path}; new shells have it")
+        raise typer.Exit
+
+
+def _show_completion(shell: str | None) -> None:
+    if shell is not None:
+        from relax2xla.cli.process import completion
+
+        typer.echo(completion.script(shell))
         raise typer.Exit
 
 
@@ -43,6 +62,29 @@ def root(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Results and errors only, no remarks.")
     ] = False,
+    install_completion: Annotated[
+        str | None,
+        typer.Option(
+            "--install-completion",
+            metavar="[SHELL]",
+            callback=_install_completion,
+            is_eager=True,
+            help="Install completion: for bash, zsh, fish, powershell, pwsh, or the shell that "
+            "this is started from.",
+            show_default=False,
+        ),
+    ] = None,
+    show_completion: Annotated[
+        str | None,
+        typer.Option(
+            "--show-completion",
+            metavar="[SHELL]",
+            callback=_show_completion,
+            is_eager=True,
+            help="Print the same, to install it otherwise.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Relax IR on XLA: look at models, convert them, run, check and time them.
 

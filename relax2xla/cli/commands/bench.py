@@ -88,7 +88,8 @@ def run_bench(
     remark = f"{rounds} rounds of {calls} calls, all variants in turn"
     if plot is not None:
         draw = plot_svg if plot.suffix.lower() == ".svg" else plot_page
-        cores = f"{threads} threads" if threads is not None else f"{os.cpu_count()} cores"
+        count = os.cpu_count() if threads is None else threads
+        cores = f"{count} {'core' if threads is None else 'thread'}{'s' * (count != 1)}"
         text = draw(times, file.name, f"{remark}; {device}, {cores}")
         write_atomically(plot, lambda stream: stream.write(text.encode("utf-8", "replace")))
         note(f"wrote {plot}")

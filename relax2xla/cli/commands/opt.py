@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def parse_passes(text: str) -> list[Pass]:
     """The passes of ``a,b,c``; TVMError with all names for one that does not exist."""
     words = [w.strip() for w in text.split(",")]
     if not all(words):
-        raise TVMError(f"--passes {text!r}: expected names with commas between; {_known()}")
+        raise TVMError(f"--passes {text!r}: expected names with commas between\n{_known()}")
     return [_make(w) for w in words]
 
 
@@ -153,7 +154,8 @@ def names() -> list[str]:
 
 
 def _known() -> str:
-    return f"There are {', '.join(names())}"
+    # In lines, since the command line cuts long ones.
+    return textwrap.fill(f"There are {', '.join(names())}", 100, subsequent_indent="  ")
 
 
 def _shown(words: Sequence[str], option: str) -> list[str]:

@@ -11,11 +11,12 @@ import numpy as np
 from relax2xla.cli.commands.convert import described, told_written
 from relax2xla.cli.commands.inspect import weights
 from relax2xla.cli.process.console import note, out, print_json, status, table, weights_text
-from relax2xla.cli.proof.comparison import Asked, results
+from relax2xla.cli.proof.comparison import Asked, names_of_results, results
 from relax2xla.cli.reading.model import load_model, parse_device, parse_shapes
 from relax2xla.cli.reading.values import flat_results
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import check_target, form_of, write_program
+from relax2xla.ir import IRModule
 from relax2xla.runtime.convert import to_host
 from relax2xla.transform import QuantizeWeights
 
@@ -73,7 +74,7 @@ def run_quantize(
         device = parse_device(asked.device)
         flat, exact = results(file, mod, device, asked, shapes)
         changed = results(file, made, device, asked, shapes, flat)[1]
-        found["outputs"] = _errors(flat_results(exact), flat_results(changed))
+        found["outputs"] = _errors(mod, flat_results(exact), flat_results(changed))
     if as_json:
         print_json(found)
     elif asked is not None:
@@ -84,10 +85,13 @@ def _counted(held: Mapping[str, Any]) -> str:
     return weights_text(held["arrays"], held["bytes"])
 
 
-def _errors(exact: Sequence[object], changed: Sequence[object]) -> list[dict[str, Any]]:
+def _errors(
+    mod: IRModule, exact: Sequence[object], changed: Sequence[object]
+) -> list[dict[str, Any]]:
     """For each output its errors, and how often the largest of a row is the same one."""
+    names = names_of_results(mod, len(exact))
     rows: list[dict[str, Any]] = []
-    for i, (mine, other) in enumerate(zip(exact, changed, strict=True)):
+    for name, mine, other in zip(names, exact, changed, strict=True):
         a, b = (np.asarray(to_host(v)) for v in (mine, other))
         if a.dtype.kind not in "fV" or not a.size:
             continue
@@ -96,7 +100,7 @@ def _errors(exact: Sequence[object], changed: Sequence[object]) -> list[dict[str
             worst = np.abs(a - b).max()
             error, signal = np.sqrt(np.mean((a - b) ** 2)), np.sqrt(np.mean(a**2))
         row: dict[str, Any] = {
-            "name": f"output_{i}",
+            "name": name,
             "max_abs": float(worst),
             "error_share": float(error / signal) if signal else 0.0,
         }

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from relax2xla.cli.commands.inspect import STABLEHLO
 from relax2xla.cli.process.console import good, note, out, print_json, status, table
-from relax2xla.cli.proof.comparison import Asked, Row, compare, results
+from relax2xla.cli.proof.comparison import Asked, Row, compare, named, results
 from relax2xla.cli.proof.reference import references
 from relax2xla.cli.proof.reproduce import Piece
 from relax2xla.cli.proof.taps import Errors, Taps, taps_of
@@ -58,6 +58,7 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
             for reference, theirs in others:
                 given = theirs[: -len(names) or None]
                 rows = compare(flat_results(ours), flat_results(given), asked.rtol, asked.atol)
+                rows = named(rows, mod)
                 found: dict[str, Any] = {"reference": reference.name, "outputs": rows}
                 if tapped is not None:
                     found["taps"], layers = tapped.compare(theirs, asked)
@@ -133,7 +134,11 @@ def _reproduced(folder: Path, pieces: Iterator[Piece], kind: str, asked: Asked) 
     if kind in STABLEHLO:
         options.append("--taps")  # beside the interpreter, too
     names, departs = reproduce(
-        folder, pieces, lambda file, inputs: _departs(file, inputs, asked), options
+        folder,
+        pieces,
+        lambda file, inputs: _departs(file, inputs, asked),
+        options,
+        asked.plugins,
     )
     if not names:
         note(f"what departs is computed by nothing, and {folder} is not written")

@@ -25,10 +25,12 @@ def run_view(
     stablehlo: bool = True,
     profile: Path | None = None,
     as_json: bool = False,
+    depth: int | None = None,
 ) -> None:
     """Write the page of ``file`` to ``output``, by default FILE.html in this directory.
 
     ``profile``: a file with times by the source's names, which colour the operators.
+    ``depth``: in an .svg, modules inside of so many others are closed; None opens all.
 
     Raises TVMError for another extension than those of ``_FORMS``, BudgetError for programs that
     are too large for a picture.
@@ -40,6 +42,8 @@ def run_view(
     if target.exists() and file.exists() and target.resolve() == file.resolve():
         raise TVMError(f"{target} is the file that is read; give another name with -o")
     check_target(target)
+    if depth is not None and form != ".svg":
+        raise TVMError("--depth is for .svg: the modules of a page open and close, .dot has all")
     times = None if profile is None else read_profile(profile)
     if times is not None and form == ".dot":
         raise TVMError("--profile colours .html, .svg and .json, and is told in .onnx")
@@ -55,7 +59,7 @@ def run_view(
         return found
 
     with status(f"drawing {file.name}"):
-        data = picture(mod, form, file.name, stablehlo, heat)
+        data = picture(mod, form, file.name, stablehlo, heat, depth)
         write_atomically(target, lambda stream: stream.write(data))
     note(f"wrote {target}: {size(len(data))}")
     if as_json:
@@ -78,6 +82,7 @@ def picture(
     title: str,
     stablehlo: bool = True,
     heat: Callable[[Graph], Heat | None] = lambda graph: None,
+    depth: int | None = None,
 ) -> bytes:
     """``mod`` as a file of one of the extensions ``_FORMS``; ``heat`` colours its operators."""
     if form == ".html":
@@ -93,7 +98,7 @@ def picture(
     if form == ".json":
         text = exports.model_explorer(graph, title, heat(graph))
     elif form == ".svg":
-        text = pictures.svg(graph, plans_of(graph), title, heat(graph))
+        text = pictures.svg(graph, plans_of(graph), title, heat(graph), depth)
     else:
         text = pictures.dot(graph)
     return text.encode("utf-8", "replace")

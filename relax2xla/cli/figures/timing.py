@@ -49,7 +49,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (at - low) * (ordered[high] - ordered[low])
 
 
-def ratio(times: Mapping[str, list[float]], name: str, against: str) -> float:
+def ratio(times: Mapping[str, Sequence[float]], name: str, against: str) -> float:
     """The median of the ratios of two variants, round by round."""
     return statistics.median(a / b for a, b in zip(times[name], times[against], strict=True))
 

@@ -122,6 +122,25 @@ def graph_of(mod: IRModule) -> Graph:
     return made
 
 
+def title_of(graph: Graph, at: int) -> str:
+    """The label of a group; a number says little alone: ``layers.0`` for the module 0 of layers."""
+    group = graph.groups[at]
+    parent = graph.groups[group.parent] if group.parent >= 0 else None
+    if parent is None or parent.parent < 0 or not group.label.isdigit():
+        return group.label
+    return f"{re.split('[./]', parent.label)[-1]}.{group.label}"
+
+
+def local_name(graph: Graph, node: Node) -> str:
+    """The part of a node's name in the source that the groups around it do not say."""
+    group = graph.groups[node.group]
+    around = group.path if group.parent >= 0 else ""
+    if around and node.source.startswith((f"{around}.", f"{around}/")):
+        name = node.source[len(around) + 1 :]
+        return f"{re.split('[./]', around)[-1]}.{name}" if name.isdigit() else name
+    return "" if node.source == around else node.source
+
+
 def clipped(text: str, most: int = LONGEST) -> str:
     """``text`` with an ellipsis where it is longer than ``most``."""
     return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
@@ -156,6 +175,16 @@ def name_of(span: Span | None) -> str:
             break
         span = span.children[0]
     return span.name if span is not None and span.kind == "name" else ""
+
+
+def module_of(span: Span | None) -> str:
+    """The module of the source that a span's name is in, where one is told behind the name."""
+    if span is None or span.kind != "name" or len(span.children) != 1:
+        return ""
+    (child,) = span.children
+    # The name of a frame, which JAX writes there, has a place in a file.
+    plain = child.kind == "name" and not child.children and not child.file
+    return child.name if plain else ""
 
 
 def parts_of(name: str) -> tuple[list[str], str]:
@@ -260,7 +289,8 @@ class _Walk:
         sources = [
             name_of(b.value.span) or name_of(b.span) or name_of(b.var.span) for b in bindings
         ]
-        places = _places(sources)
+        modules = [module_of(b.value.span) or module_of(b.span) for b in bindings]
+        places = _places(sources, modules)
         result: Expr = seq.body
         for b, source, place in zip(bindings, sources, places, strict=True):
             value = b.value
@@ -362,9 +392,15 @@ def _callee(value: GlobalVar | ExternFunc) -> str:
     return value.name_hint if isinstance(value, GlobalVar) else value.global_symbol
 
 
-def _places(sources: Sequence[str]) -> list[tuple[Sequence[str], str]]:
-    """Where each binding belongs; one without name where both neighbours with names belong."""
-    own = [_module_of(s) if s else None for s in sources]
+def _places(sources: Sequence[str], modules: Sequence[str]) -> list[tuple[Sequence[str], str]]:
+    """Where each binding belongs; one without name where both neighbours with names belong.
+
+    Where a source tells the modules beside the names, these alone count.
+    """
+    if any(modules):
+        own = [parts_of(m) if m else None for m in modules]
+    else:
+        own = [_module_of(s) if s else None for s in sources]
     after: list[tuple[Sequence[str], str] | None] = [None] * len(own)
     following: tuple[Sequence[str], str] | None = None
     for i in range(len(own) - 1, -1, -1):

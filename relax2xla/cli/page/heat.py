@@ -19,8 +19,9 @@ from relax2xla.ir import Span
 
 #: The largest profile that is read, in bytes.
 MOST_BYTES: Final = 1 << 28
-# Relative errors from the one to the other colour an operator from nothing to everything.
-_LEAST, _LARGEST = 1e-8, 1.0
+# An error of this part of the tolerance and less has no colour; what is tolerated goes up to the
+# limit of the scale, and errors of so many tolerances have all of it.
+_LEAST, _LIMIT, _LARGEST = 1e-4, 0.5, 1e4
 
 _FORMS: Final = (
     "expected the JSON of relax2xla run --trace FILE, of run --profile --json, or of "
@@ -33,18 +34,20 @@ class Heat:
     """How strongly operators and groups are coloured (0 to 1), and the words for each.
 
     ``title``: what the colour means; ``remark``: what of it no operator shows
+    ``limit``: what is coloured no stronger is within the tolerance; 0 where there is none
     """
 
     title: str
     nodes: Mapping[int, tuple[float, str]] = field(default_factory=dict[int, tuple[float, str]])
     groups: Mapping[int, tuple[float, str]] = field(default_factory=dict[int, tuple[float, str]])
     remark: str = ""
+    limit: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """For the page's script."""
         parts = {"nodes": self.nodes, "groups": self.groups}
         rows = {k: {i: [round(f, 4), t] for i, (f, t) in v.items()} for k, v in parts.items()}
-        return {"title": self.title, "remark": self.remark, **rows}
+        return {"title": self.title, "remark": self.remark, "limit": self.limit, **rows}
 
 
 def read_profile(file: Path) -> dict[str, float]:
@@ -104,22 +107,30 @@ def times_heat(graph: Graph, times: Mapping[str, float], file: str) -> Heat:
 
 
 def errors_heat(graph: Graph, errors: Mapping[str, tuple[float, str]]) -> Heat:
-    """Operators by the largest relative error of a value of their layer, with words for it."""
+    """Operators by the largest error of a value of their layer, with words for it.
+
+    errors: by layer, the error as a multiple of the tolerance
+    """
     named = {n.index: key for n in graph.nodes if (key := _key(n, errors)) is not None}
     nodes = {i: (_strength(errors[key][0]), errors[key][1]) for i, key in named.items()}
     groups: dict[int, tuple[float, str]] = {}
     for i, found in nodes.items():
         for group in _around(graph, i):
             groups[group] = max(groups.get(group, found), found)
-    lost = len(errors) - len({*named.values()})
-    return Heat("error", nodes, groups, f"{lost} layers have no operator here" if lost else "")
+    departing = sum(share > 1 for share, _ in errors.values())
+    remark = f"{departing} of {len(errors)} layers depart" if departing else "nothing departs"
+    if lost := len(errors) - len({*named.values()}):
+        remark += f"; {lost} layers have no operator here"
+    return Heat("error", nodes, groups, remark, _LIMIT)
 
 
-def _strength(error: float) -> float:
-    if not math.isfinite(error):
+def _strength(share: float) -> float:
+    """How strong the colour of an error is: up to ``_LIMIT`` for what is tolerated."""
+    if share <= 1:
+        return _LIMIT * (1 - math.log(max(share, _LEAST)) / math.log(_LEAST))
+    if not math.isfinite(share):
         return 1.0
-    span = math.log(_LARGEST / _LEAST)
-    return min(1.0, max(0.0, math.log(max(error, _LEAST) / _LEAST) / span))
+    return min(1.0, _LIMIT + 0.05 + (1 - _LIMIT) * math.log(share) / math.log(_LARGEST))
 
 
 def _key(node: Node, known: Mapping[str, Any]) -> str | None:
@@ -149,4 +160,9 @@ def _around(graph: Graph, node: int) -> list[int]:
 
 def _time(seconds: float, total: float, sharing: int) -> str:
     shared = f", shared by {sharing} operators" if sharing > 1 else ""
-    return f"{1e6 * seconds:.1f} us, {100 * seconds / total:.1f} %{shared}"
+    unit, scale = next((u, s) for u, s in _UNITS if seconds * s >= 1 or u == "us")
+    digits = 1 if unit == "us" else 2
+    return f"{seconds * scale:.{digits}f} {unit}, {100 * seconds / total:.1f} %{shared}"
+
+
+_UNITS: Final = (("s", 1.0), ("ms", 1e3), ("us", 1e6))

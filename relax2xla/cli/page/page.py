@@ -14,7 +14,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from relax2xla.cli.page.graph import Graph, clipped, graph_of
+from relax2xla.cli.page.graph import Graph, clipped, graph_of, local_name, title_of
 from relax2xla.cli.page.heat import Heat
 from relax2xla.cli.page.layout import Plan, plans_of
 from relax2xla.cli.page.statistics import weight_rows
@@ -43,8 +43,9 @@ def page(
     data["hlo"], which = (
         stablehlo_texts(graph, mod) if stablehlo else ([""], [0] * len(graph.nodes))
     )
-    for row, text, program in zip(data["nodes"], relax_texts(graph), which, strict=True):
-        row += [text, program]
+    rows = zip(data["nodes"], graph.nodes, relax_texts(graph), which, strict=True)
+    for row, node, text, program in rows:
+        row += [text, program, local_name(graph, node)]
     style, script = (_part(name) for name in ("view.css", "view.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -83,7 +84,7 @@ def page_data(graph: Graph, plans: list[Plan], title: str) -> dict[str, Any]:
     ]
     groups = [
         {
-            "n": g.label,
+            "n": title_of(graph, i),
             "p": g.path,
             "u": g.parent,
             "r": int(g.is_region),
@@ -92,7 +93,7 @@ def page_data(graph: Graph, plans: list[Plan], title: str) -> dict[str, Any]:
             "e": [[e.src, e.dst, e.value, info(e.info), int(e.is_back), e.bends]
                   for e in plan.edges],
         }
-        for g, plan in zip(graph.groups, plans, strict=True)
+        for i, (g, plan) in enumerate(zip(graph.groups, plans, strict=True))
     ]  # fmt: skip
     return {
         "title": clipped(title),

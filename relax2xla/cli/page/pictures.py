@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from relax2xla.cli.page.graph import Graph, Kind, clipped
+from relax2xla.cli.page.graph import Graph, Kind, Node, clipped, local_name, title_of
 from relax2xla.cli.page.heat import Heat
 from relax2xla.cli.page.layout import Box, Edge, Item, Plan, coordinates
 from relax2xla.errors import BudgetError
@@ -55,23 +55,38 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def svg(graph: Graph, plans: list[Plan], title: str, heat: Heat | None = None) -> str:
-    """All functions beside each other, all groups opened; BudgetError for too many nodes."""
-    if len(graph.nodes) > MOST_DRAWN:
+def svg(
+    graph: Graph,
+    plans: list[Plan],
+    title: str,
+    heat: Heat | None = None,
+    depth: int | None = None,
+) -> str:
+    """All functions beside each other; BudgetError for too many nodes.
+
+    depth: modules inside of so many others are closed; None opens all
+    """
+    opened = _opened(graph, depth)
+    drawn = sum(len(g.nodes) + len(g.groups) for i, g in enumerate(graph.groups) if opened[i])
+    if drawn > MOST_DRAWN:
         raise BudgetError(
-            f"the program has {len(graph.nodes):,} operators, and a picture at most "
-            f"{MOST_DRAWN:,}; write a page (-o model.html), which draws what is seen, or .dot"
+            f"there are {drawn:,} operators to draw, and a picture has at most {MOST_DRAWN:,}; "
+            "close modules (--depth 1), or write a page (-o model.html), which draws what is "
+            "seen, or .dot"
         )
     placed: list[tuple[list[Box], float, float]] = [([], 0.0, 0.0)] * len(plans)
 
     def size(item: Item) -> tuple[float, float]:
         if item.kind == "node":
             node = graph.nodes[item.of]
-            long = max(len(clipped(node.label, 34)) * 7.4, len(clipped(node.info, 40)) * 6.2)
-            return min(290.0, max(64.0, long + 26)), 42.0
+            texts = _texts(graph, node)
+            long = max(len(texts[0]) * 7.4, *(len(t) * 6.2 for t in texts[1:]))
+            return min(290.0, max(64.0, long + 26)), 12.0 + 15.0 * len(texts)
         if item.kind == "group":
             _, width, height = placed[item.of]
-            label = len(clipped(graph.groups[item.of].label, 34))
+            label = len(clipped(title_of(graph, item.of), 34))
+            if not opened[item.of]:
+                return max(120.0, label * 7.4 + 46), 46.0
             return max(width + 2 * _PAD, label * 7.4 + 60), height + _HEAD + 2 * _PAD
         return (6.0, 30.0) if item.kind == "bend" else (10.0, 4.0)
 
@@ -82,7 +97,7 @@ def svg(graph: Graph, plans: list[Plan], title: str, heat: Heat | None = None) -
     height = 0.0
     for root in graph.roots:
         _, w, h = placed[root]
-        parts += _drawn(graph, plans, placed, root, x + w / 2, 40.0, heat)
+        parts += _drawn(graph, plans, placed, opened, root, x + w / 2, 40.0, heat)
         label = escape(clipped(graph.groups[root].label, 60))
         parts.append(f'<text x="{x:.0f}" y="24" class="m">{label}</text>')
         x, height = x + max(w, 80) + 60, max(height, h)
@@ -90,11 +105,28 @@ def svg(graph: Graph, plans: list[Plan], title: str, heat: Heat | None = None) -
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{x:.0f}" height="{height + 60:.0f}" '
         'font-family="sans-serif" font-size="12">\n'
         f"<title>{escape(_printable(clipped(title)))}</title>\n"
+        # Viewers may be dark.
+        '<rect width="100%" height="100%" fill="#fff"/>\n'
         "<style>path{fill:none;stroke:#868e96}text{text-anchor:middle;fill:#1c2430}"
         ".m{text-anchor:start;font-weight:600;fill:#66707f}.s{font-size:11px;fill:#66707f}</style>\n"
         + "\n".join(parts)
         + "\n</svg>\n"
     )
+
+
+def _opened(graph: Graph, depth: int | None) -> list[bool]:
+    """Whether each group is open; those around a group come before it."""
+    level: list[int] = []
+    for g in graph.groups:
+        level.append(0 if g.parent < 0 else level[g.parent] + 1)
+    return [depth is None or n <= depth for n in level]
+
+
+def _texts(graph: Graph, node: Node) -> list[str]:
+    """The lines in the box of a node: what it is, the source's name for it, what it gives."""
+    name = "" if node.kind in ("input", "output") else local_name(graph, node)
+    name = name if len(name) <= 40 else f"…{name[-39:]}"
+    return [clipped(node.label, 34), *([name] if name else []), clipped(node.info, 40)]
 
 
 def _printable(text: str) -> str:
@@ -106,6 +138,7 @@ def _drawn(
     graph: Graph,
     plans: list[Plan],
     placed: list[tuple[list[Box], float, float]],
+    opened: list[bool],
     root: int,
     x: float,
     y: float,
@@ -117,8 +150,8 @@ def _drawn(
         plan, (boxes, _, _) = plans[at], placed[at]
         for item, box in zip(plan.items, boxes, strict=True):
             left, top = x + box.x - box.width / 2, y + box.y
-            if item.kind == "group":
-                label = escape(_printable(clipped(graph.groups[item.of].label, 34)))
+            if item.kind == "group" and opened[item.of]:
+                label = escape(_printable(clipped(title_of(graph, item.of), 34)))
                 yield (
                     f'<rect x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" '
                     f'height="{box.height:.1f}" rx="8" fill="#66707f" fill-opacity="0.07" '
@@ -127,30 +160,79 @@ def _drawn(
                 )
                 waiting.append((item.of, x + box.x, top + _HEAD + _PAD))
         for edge in plan.edges:
-            yield _path(plans, placed, plan, boxes, edge, x, y)
+            yield _path(plans, placed, opened, plan, boxes, edge, x, y)
         for item, box in zip(plan.items, boxes, strict=True):
             if item.kind == "node":
                 yield _node(graph, item.of, x + box.x, y + box.y, box, heat)
+            elif item.kind == "group" and not opened[item.of]:
+                yield _closed(graph, item.of, x + box.x, y + box.y, box, heat)
 
 
 def _node(graph: Graph, at: int, x: float, y: float, box: Box, heat: Heat | None) -> str:
     node = graph.nodes[at]
-    strength, words = (0.0, "") if heat is None else heat.nodes.get(at, (0.0, ""))
-    fill = f'fill="#e03131" fill-opacity="{0.8 * strength:.2f}"' if words else 'fill="#fff"'
-    told = words and f"<title>{escape(words)}</title>"
     colour = COLOURS[node.kind]
-    label, info = (escape(_printable(t)) for t in (clipped(node.label, 34), clipped(node.info, 40)))
+    found = None if heat is None else heat.nodes.get(at, (0.0, ""))
+    return _box(x, y, box, 5, colour, _fill(heat, found) or f'fill="{_mixed(colour, 0.12)}"',
+                found, _texts(graph, node))  # fmt: skip
+
+
+def _closed(graph: Graph, at: int, x: float, y: float, box: Box, heat: Heat | None) -> str:
+    count, waiting = 0, [at]
+    while waiting:
+        group = graph.groups[waiting.pop()]
+        count += len(group.nodes)
+        waiting += group.groups
+    found = None if heat is None else heat.groups.get(at, (0.0, ""))
+    texts = [f"+ {clipped(title_of(graph, at), 34)}", f"{count} operators"]
+    fill = _fill(heat, found) or 'fill="#fff"'
+    return _box(x, y, box, 8, "#66707f", fill, found, texts)
+
+
+def _fill(heat: Heat | None, found: tuple[float, str] | None) -> str:
+    """The attributes of a box's inside in a picture of times or errors, "" in others."""
+    if heat is None or found is None:
+        return ""
+    strength, words = found
+    if not words:
+        return 'fill="#fff"'
+    if heat.limit and strength <= heat.limit:
+        return f'fill="{_mixed("#1098ad", 0.5 * strength / heat.limit)}"'
+    return f'fill="{_mixed("#e03131", 0.8 * strength)}"'
+
+
+def _mixed(colour: str, share: float) -> str:
+    """A share of a colour on white: what is below a box does not shine through."""
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(255 - share * (255 - p)):02x}" for p in parts)
+
+
+def _box(
+    x: float,
+    y: float,
+    box: Box,
+    radius: int,
+    colour: str,
+    fill: str,
+    found: tuple[float, str] | None,
+    texts: list[str],
+) -> str:
+    told = f"<title>{escape(found[1])}</title>" if found is not None and found[1] else ""
+    styles = ["", *[' class="s"'] * (len(texts) - 1)]
+    lines = (
+        f'<text x="{x:.1f}" y="{y + 18 + 15 * i:.1f}"{style}>{escape(_printable(text))}</text>'
+        for i, (text, style) in enumerate(zip(texts, styles, strict=True))
+    )
     return (
         f'<rect x="{x - box.width / 2:.1f}" y="{y:.1f}" width="{box.width:.1f}" '
-        f'height="{box.height:.1f}" rx="5" {fill} stroke="{colour}">{told}</rect>'
-        f'<text x="{x:.1f}" y="{y + 18:.1f}">{label}</text>'
-        f'<text x="{x:.1f}" y="{y + 34:.1f}" class="s">{info}</text>'
+        f'height="{box.height:.1f}" rx="{radius}" {fill} stroke="{colour}">{told}</rect>'
+        + "".join(lines)
     )
 
 
 def _path(
     plans: list[Plan],
     placed: list[tuple[list[Box], float, float]],
+    opened: list[bool],
     plan: Plan,
     boxes: list[Box],
     edge: Edge,
@@ -161,7 +243,7 @@ def _path(
         """Where an edge leaves (``kind`` "out") or reaches ("in") an item."""
         item, box = plan.items[at], boxes[at]
         px, py = box.x, box.y + (box.height if kind == "out" else 0.0)
-        if item.kind == "group":
+        if item.kind == "group" and opened[item.of]:
             port = plans[item.of].at.get(Item("out" if kind == "out" else "in", edge.value))
             px += placed[item.of][0][port].x if port is not None else 0.0
         elif item.kind in ("in", "out"):

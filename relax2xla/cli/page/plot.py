@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from relax2xla.cli.figures.timing import percentile
+from relax2xla.cli.figures.timing import percentile, ratio
 
 _WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 900.0, 200.0, 170.0, 46.0, 64.0
 _OURS, _OTHERS = "#1c7ed6", "#868e96"
@@ -50,25 +50,29 @@ def plot_svg(times: Mapping[str, Sequence[float]], title: str, remark: str) -> s
         parts.append(f'<path d="M{at:.1f} {_TOP:g}V{bottom:g}" stroke="#e9ecef"/>')
         parts.append(_text(at, bottom + 18, f"{i * step:g}", "#495057", "middle"))
     parts.append(_text(_LEFT + room / 2, bottom + 38, f"{unit} a call", "#495057", "middle"))
+    ours = next(iter(times))
     for i, (name, values) in enumerate(times.items()):
         y = _TOP + _ROW * i + _ROW / 2
         median = statistics.median(values)
         colour = _OURS if i == 0 else _OTHERS
         least, most = x(min(values)), x(percentile(values, 90))
+        # What goes on beyond the axis has an arrow there.
+        tip = "l-5 -5m5 5l-5 5" if percentile(values, 90) * scale > end else "m0 -5v10"
         parts += [
             _text(_LEFT - 10, y + 4, _clipped(name), "#212529", "end"),
             f'<rect x="{_LEFT:g}" y="{y - 13:g}" width="{x(median) - _LEFT:.1f}" height="26" '
             f'rx="2" fill="{colour}" fill-opacity="0.75"/>',
-            f'<path d="M{least:.1f} {y:g}H{most:.1f}M{least:.1f} {y - 5:g}v10M{most:.1f} '
-            f'{y - 5:g}v10" stroke="#212529" fill="none"/>',
+            f'<path d="M{least:.1f} {y - 5:g}v10M{least:.1f} {y:g}H{most:.1f}{tip}" '
+            'stroke="#212529" fill="none"/>',
         ]
         parts += [
             f'<circle cx="{x(v):.1f}" cy="{y:g}" r="2" fill="#212529" fill-opacity="0.35"/>'
             for v in values
             if v * scale <= end
         ]
-        ratio = median / statistics.median(next(iter(times.values())))
-        told = f"{median * scale:.3g} {unit}" + (f", {ratio:.2f} times" if i else "")
+        told = f"{median * scale:.3g} {unit}" + (
+            f", {ratio(times, name, ours):.2f} times" if i else ""
+        )
         parts.append(_text(_WIDTH - _RIGHT + 14, y + 4, told, "#212529"))
     return "\n".join([*parts, "</svg>\n"])
 

@@ -2,18 +2,25 @@
 // The graph is drawn on a canvas: layers are found by bisection, so that a frame costs what is seen.
 const D = JSON.parse(document.getElementById("data").textContent);
 const NODE = 0, GROUP = 1, IN = 2, OUT = 3, BEND = 4;
-const [LABEL, KIND, HOME, NAME, SOURCE, INFO, WEIGHTS, RELAX, HLO] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+const [LABEL, KIND, HOME, NAME, SOURCE, INFO, WEIGHTS, RELAX, HLO, LOCAL] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const GAP_X = 18, GAP_Y = 46, HEAD = 26, PAD = 14, SPAN = 12, SWEEPS = 4, AT_FIRST = 60;
+// At first text is drawn at this part of its size where the whole would be smaller.
+const LEGIBLE = 0.9;
+const FONTS = { title: "600 12.5px system-ui, sans-serif", sub: "11px system-ui, sans-serif", head: "600 12px system-ui, sans-serif", edge: "10.5px system-ui, sans-serif" };
 const COLOURS = {
   input: "#2b8a3e", output: "#2b8a3e", product: "#1c7ed6", reduce: "#9c36b5", move: "#868e96",
   control: "#c92a2a", other: "#e67700",
 };
-const HOT = "#e03131";
+const MEANING = {
+  input: "inputs, outputs", product: "products, convolutions, attention", reduce: "sums, norms, pools",
+  move: "reshapes, slices, gathers", control: "calls, loops, branches", other: "element by element, and others",
+};
+const HOT = "#e03131", CALM = "#1098ad";
 const $ = (id) => document.getElementById(id);
 const canvas = $("canvas"), context = canvas.getContext("2d");
 const opened = new Set();
 let root = D.roots.length ? D.roots[0] : -1, view = { x: 0, y: 0, zoom: 1 }, chosen = null;
-let matches = new Set(), pending = false, drawn = 0;
+let matches = new Set(), pending = false, drawn = 0, hovered = null;
 
 // -- what there is -------------------------------------------------------------------------------
 const counts = D.groups.map(() => 0), users = D.nodes.map(() => []), makers = D.nodes.map(() => []);
@@ -30,25 +37,42 @@ const cut = (text, most) => text.length > most ? text.slice(0, most - 1) + "…"
 const shape = (info) => info.slice(info.indexOf(" ") + 1);
 // Colour by time or error: [how strong, in words], of an operator or of a closed module.
 const heatOf = (kind, of) => D.heat ? D.heat[kind === NODE ? "nodes" : "groups"][of] : undefined;
+// What is below the limit of a scale is within what is tolerated, and has a colour of its own.
+const hotOrCalm = (found) => D.heat.limit && found[0] <= D.heat.limit ? CALM : HOT;
+const alphaOf = (found) => D.heat.limit ? (found[0] <= D.heat.limit ? 0.5 * found[0] / D.heat.limit : 0.35 + 0.45 * found[0]) : 0.8 * found[0];
 function glow(kind, of) {
   const found = heatOf(kind, of);
   if (!found) return;
-  context.globalAlpha = 0.8 * found[0]; context.fillStyle = HOT; context.fill(); context.globalAlpha = 1;
+  context.globalAlpha = alphaOf(found); context.fillStyle = hotOrCalm(found); context.fill(); context.globalAlpha = 1;
 }
 function subtitle(n) {
-  if (n[KIND] === "input" || n[KIND] === "output") return D.infos[n[INFO]];
-  return n[WEIGHTS].slice(0, 2).map((w) => shape(D.weights[w].info)).join(", ") + (n[WEIGHTS].length > 2 ? ", …" : "");
+  if (n.sub === undefined) {
+    const sizes = n[WEIGHTS].slice(0, 2).map((w) => shape(D.weights[w].info)).join(", ") + (n[WEIGHTS].length > 2 ? ", …" : "");
+    const name = n[LOCAL];
+    n.sub = n[KIND] === "input" || n[KIND] === "output" ? D.infos[n[INFO]] : [name.length > 28 ? "…" + name.slice(-27) : name, sizes].filter(Boolean).join("  ");
+  }
+  return n.sub;
+}
+const measured = new Map();
+function widthOf(text, font) {
+  let found = measured.get(font + text);
+  if (found === undefined) {
+    context.font = font;
+    found = context.measureText(text).width;
+    measured.set(font + text, found);
+  }
+  return found;
 }
 function sizeOf([kind, of]) {
   if (kind === NODE) {
     const n = D.nodes[of], sub = subtitle(n);
-    const long = Math.max(cut(n[LABEL], 34).length * 7.4, cut(sub, 40).length * 6.2);
-    return [Math.min(290, Math.max(64, long + 26)), sub ? 42 : 30];
+    const long = Math.max(widthOf(cut(n[LABEL], 34), FONTS.title), widthOf(cut(sub, 46), FONTS.sub));
+    return [Math.max(64, long + 24), sub ? 42 : 30];
   }
   if (kind === GROUP) {
-    const g = D.groups[of];
-    if (opened.has(of)) { place(of); return [Math.max(g.width + 2 * PAD, cut(g.n, 34).length * 7.4 + 60), g.height + HEAD + 2 * PAD]; }
-    return [Math.max(120, cut(g.n, 34).length * 7.4 + 46), 46];
+    const g = D.groups[of], head = widthOf("+ " + cut(D.groups[of].n, 34), FONTS.title);
+    if (opened.has(of)) { place(of); return [Math.max(g.width + 2 * PAD, head + 30), g.height + HEAD + 2 * PAD]; }
+    return [Math.max(120, head + 34), 46];
   }
   return kind === BEND ? [6, 30] : [10, 4];
 }
@@ -147,6 +171,56 @@ function draw() {
   drawn = 0;
   drawGroup(root, 0, 0, seen);
   document.documentElement.dataset.drawn = drawn;
+  drawMap(w, h, ratio);
+}
+// The whole graph in a strip at the right, each direction to its own scale, where not all is seen.
+const MAP = 96;
+let map = null, mapBox = null;
+function drawMap(w, h, ratio) {
+  const g = D.groups[root];
+  mapBox = null;
+  if (w < 500 || (g.height * view.zoom < h * 1.02 && g.width * view.zoom < w * 1.02)) return;
+  const tall = Math.min(h - 24, Math.max(80, MAP * g.height / Math.max(1, g.width)));
+  mapBox = { x: w - MAP - 12, y: 12, w: MAP, h: tall, sx: MAP / (g.width || 1), sy: tall / (g.height || 1) };
+  if (!map || map.of !== g || map.boxes !== g.boxes || map.tall !== tall || map.ratio !== ratio || map.matches !== matches || map.back !== theme.back) {
+    const image = document.createElement("canvas");
+    image.width = MAP * ratio; image.height = tall * ratio;
+    const c = image.getContext("2d");
+    c.scale(ratio, ratio); c.translate(MAP / 2, 0); c.scale(mapBox.sx, mapBox.sy);
+    const waiting = [[root, 0, 0]], least = [1.5 / mapBox.sx, 1 / mapBox.sy];
+    while (waiting.length) {
+      const [at, ox, oy] = waiting.pop(), group = D.groups[at];
+      group.i.forEach(([kind, of], i) => {
+        if (kind > GROUP) return;
+        const [x, y, bw, bh] = group.boxes[i], open = kind === GROUP && opened.has(of), found = heatOf(kind, of);
+        if (open) { waiting.push([of, ...inside(x + ox, y + oy)]); c.fillStyle = theme.faint; c.globalAlpha = 0.1; }
+        else if (kind === NODE && matches.has(of)) { c.fillStyle = theme.mark; c.globalAlpha = 1; }
+        else if (D.heat) { c.fillStyle = found ? hotOrCalm(found) : theme.faint; c.globalAlpha = found ? Math.max(0.25, alphaOf(found)) : 0.25; }
+        else { c.fillStyle = kind === NODE ? COLOURS[D.nodes[of][KIND]] : theme.faint; c.globalAlpha = 0.7; }
+        const tw = Math.max(bw, least[0]), th = Math.max(bh, least[1]);
+        c.fillRect(x + ox - tw / 2, y + oy, tw, th);
+      });
+    }
+    map = { of: g, boxes: g.boxes, tall, ratio, matches, back: theme.back, image };
+  }
+  const m = mapBox;
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.globalAlpha = 0.92; context.fillStyle = theme.front;
+  context.fillRect(m.x - 4, m.y - 4, m.w + 8, m.h + 8);
+  context.globalAlpha = 1; context.strokeStyle = theme.line; context.lineWidth = 1;
+  context.strokeRect(m.x - 4, m.y - 4, m.w + 8, m.h + 8);
+  context.drawImage(map.image, m.x, m.y, m.w, m.h);
+  const left = Math.max(0, m.w / 2 + (-w / 2 - view.x) / view.zoom * m.sx), right = Math.min(m.w, m.w / 2 + (w / 2 - view.x) / view.zoom * m.sx);
+  const top = Math.max(0, -view.y / view.zoom * m.sy), bottom = Math.min(m.h, (h - view.y) / view.zoom * m.sy);
+  if (right <= left || bottom <= top) return;
+  context.strokeStyle = theme.mark; context.lineWidth = 1.5;
+  context.strokeRect(m.x + left, m.y + top, right - left, Math.max(4, bottom - top));
+}
+const onMap = (x, y) => mapBox && x >= mapBox.x - 4 && x <= mapBox.x + mapBox.w + 4 && y >= mapBox.y - 4 && y <= mapBox.y + mapBox.h + 4;
+function jump(x, y) {
+  view.x = -(x - mapBox.x - mapBox.w / 2) / mapBox.sx * view.zoom;
+  view.y = canvas.clientHeight / 2 - (y - mapBox.y) / mapBox.sy * view.zoom;
+  redraw();
 }
 function redraw() { if (!pending) { pending = true; requestAnimationFrame(draw); } }
 function rows(g, top, bottom) {
@@ -179,7 +253,7 @@ function drawEdge(g, e, ox, oy, seen) {
   context.beginPath();
   context.strokeStyle = marked ? theme.mark : theme.faint;
   context.lineWidth = marked ? 2 : 1;
-  context.globalAlpha = marked ? 1 : far ? 0.12 : 0.55;
+  context.globalAlpha = marked ? 1 : far ? 0.2 : 0.75;
   context.setLineDash(back ? [5, 4] : []);
   if (g.i[src][0] === IN) y -= HEAD + PAD;
   for (const i of bends) {
@@ -202,7 +276,7 @@ function drawEdge(g, e, ox, oy, seen) {
   if (info !== undefined && view.zoom > 0.55 && g.i[src][0] !== IN && !labelled.has(src + ":" + value + ":" + info)) {
     labelled.add(src + ":" + value + ":" + info);
     const [sx, sy] = port(g, src, OUT, value), text = D.infos[info], nth = [...labelled].filter((k) => k.startsWith(src + ":")).length - 1;
-    context.font = "10.5px system-ui, sans-serif";
+    context.font = FONTS.edge;
     const width = context.measureText(text).width;
     context.fillStyle = theme.back; context.globalAlpha = 0.85;
     context.fillRect(sx + ox + 4, sy + oy + 3 + 13 * nth, width + 4, 13);
@@ -237,49 +311,55 @@ function drawFrame(at, [x, y, w, h], ox, oy, seen) {
   context.fillStyle = theme.faint; context.globalAlpha = 0.05; context.fill(); context.globalAlpha = 1;
   context.strokeStyle = isChosen ? theme.mark : theme.line; context.lineWidth = isChosen ? 2 : 1; context.stroke();
   if (view.zoom < 0.2) return;
-  context.fillStyle = theme.faint; context.textAlign = "left"; context.font = "600 12px system-ui, sans-serif";
+  context.fillStyle = theme.faint; context.textAlign = "left"; context.font = FONTS.head;
   context.fillText("− " + cut(D.groups[at].n, 34), x + ox - w / 2 + 9, y + oy + 17);
 }
 function drawClosed(at, x, y, w, h) {
   drawn++;
-  const isChosen = chosen && chosen.kind === GROUP && chosen.of === at;
+  const isChosen = chosen && chosen.kind === GROUP && chosen.of === at, isUnder = hovered && hovered.kind === GROUP && hovered.of === at;
   box(x, y + 4, w - 6, h, 8); context.fillStyle = theme.line; context.fill();
   box(x, y, w, h, 8); context.fillStyle = theme.front; context.fill(); glow(GROUP, at);
-  context.strokeStyle = isChosen ? theme.mark : theme.faint; context.lineWidth = isChosen ? 2.5 : 1.2; context.stroke();
+  context.strokeStyle = isChosen ? theme.mark : theme.faint; context.lineWidth = isChosen || isUnder ? 2.5 : 1.2; context.stroke();
   if (view.zoom < 0.2) return;
-  context.textAlign = "center"; context.fillStyle = theme.text; context.font = "600 13px system-ui, sans-serif";
+  context.textAlign = "center"; context.fillStyle = theme.text; context.font = FONTS.title;
   context.fillText("+ " + cut(D.groups[at].n, 34), x, y + 19);
-  context.fillStyle = theme.faint; context.font = "11px system-ui, sans-serif";
+  context.fillStyle = heatOf(GROUP, at) ? theme.text : theme.faint; context.font = FONTS.sub;
   context.fillText(counts[at] + " operators", x, y + 36);
 }
 function drawNode(at, x, y, w, h) {
   drawn++;
-  const n = D.nodes[at], isChosen = chosen && chosen.kind === NODE && chosen.of === at, round = n[KIND] === "input" || n[KIND] === "output";
+  const n = D.nodes[at], isChosen = chosen && chosen.kind === NODE && chosen.of === at, isUnder = hovered && hovered.kind === NODE && hovered.of === at, round = n[KIND] === "input" || n[KIND] === "output";
   box(x, y, w, h, round ? h / 2 : 5);
   context.fillStyle = theme.front; context.fill();
   if (D.heat && !matches.has(at)) glow(NODE, at);
   else { context.globalAlpha = matches.has(at) ? 0.45 : 0.14; context.fillStyle = matches.has(at) ? theme.mark : COLOURS[n[KIND]]; context.fill(); }
-  context.globalAlpha = 1; context.strokeStyle = isChosen ? theme.mark : COLOURS[n[KIND]]; context.lineWidth = isChosen ? 3 : 1.2; context.stroke();
+  context.globalAlpha = 1; context.strokeStyle = isChosen ? theme.mark : COLOURS[n[KIND]]; context.lineWidth = isChosen ? 3 : isUnder ? 2.5 : 1.2; context.stroke();
   if (view.zoom < 0.25) return;
   const sub = subtitle(n);
-  context.textAlign = "center"; context.fillStyle = theme.text; context.font = "600 12.5px system-ui, sans-serif";
-  context.fillText(cut(n[LABEL], 34), x, y + 19);
+  context.textAlign = "center"; context.fillStyle = theme.text; context.font = FONTS.title;
+  context.fillText(cut(n[LABEL], 34), x, y + (sub ? 18 : 19.5));
   if (!sub) return;
-  context.fillStyle = theme.faint; context.font = "11px system-ui, sans-serif";
-  context.fillText(cut(sub, 40), x, y + 34);
+  context.fillStyle = matches.has(at) || heatOf(NODE, at) ? theme.text : theme.faint; context.font = FONTS.sub;
+  context.fillText(cut(sub, 46), x, y + 33);
 }
 
 // -- moving ---------------------------------------------------------------------------------------
-function fit() {
+// Everything, however small; or, from the top, what can be read.
+function fit(least = 0.001) {
   if (root < 0) return;
   place(root);
   const g = D.groups[root], w = canvas.clientWidth, h = canvas.clientHeight;
   const whole = Math.min(1.1, (w - 40) / (g.width || 1), (h - 40) / (g.height || 1));
-  view.zoom = Math.max(whole, Math.min(0.45, (w - 40) / (g.width || 1)), 0.01);
+  view.zoom = Math.max(whole, least);
   view.x = 0;
   view.y = whole < view.zoom ? 20 : Math.max(20, (h - g.height * view.zoom) / 2);
+  if (least >= LEGIBLE && g.width * view.zoom > w) {
+    const [first] = g.l[0] || [];
+    if (first !== undefined) view.x = -g.boxes[first][0] * view.zoom;
+  }
   redraw();
 }
+const home = () => fit(LEGIBLE);
 function boxOf(kind, of) {
   const home = kind === NODE ? D.nodes[of][HOME] : D.groups[of].u;
   for (let g = home; g >= 0; g = D.groups[g].u) if (D.groups[g].u >= 0 && !opened.has(g)) toggle(g, true);
@@ -290,6 +370,7 @@ function boxOf(kind, of) {
   return [x + b[0], y + b[1], b[2], b[3]];
 }
 function show(kind, of, still) {
+  if (!(kind === NODE ? D.nodes : D.groups)[of]) return; // a program without any
   let top = kind === NODE ? D.nodes[of][HOME] : of;
   while (D.groups[top].u >= 0) top = D.groups[top].u;
   root = top; $("function").value = String(D.roots.indexOf(top));
@@ -319,7 +400,7 @@ function hit(px, py) {
   return found;
 }
 function zoomAt(px, py, factor) {
-  const zoom = Math.min(3, Math.max(0.005, view.zoom * factor)), k = zoom / view.zoom, mid = canvas.clientWidth / 2;
+  const zoom = Math.min(3, Math.max(0.001, view.zoom * factor)), k = zoom / view.zoom, mid = canvas.clientWidth / 2;
   view.x = px - mid - (px - mid - view.x) * k; view.y = py - (py - view.y) * k; view.zoom = zoom;
   redraw();
 }
@@ -333,21 +414,52 @@ function flip(at) {
 }
 function all(open) {
   D.groups.forEach((g, i) => { g.placed = false; if (g.u >= 0) { if (open) opened.add(i); else opened.delete(i); } });
-  fit();
+  home();
 }
 let held = null;
-canvas.addEventListener("pointerdown", (e) => { held = { x: e.clientX, y: e.clientY, moved: false }; canvas.setPointerCapture(e.pointerId); });
+canvas.addEventListener("pointerdown", (e) => {
+  held = { x: e.clientX, y: e.clientY, moved: false, onMap: onMap(e.offsetX, e.offsetY) };
+  canvas.setPointerCapture(e.pointerId);
+  under(null);
+  if (held.onMap) jump(e.offsetX, e.offsetY);
+  else canvas.style.cursor = "grabbing";
+});
+// What the pointer is over is told beside it: names are cut in boxes, and small when all is seen.
+function under(found, x = 0, y = 0) {
+  const tip = $("tip");
+  if (!(found && hovered && found.kind === hovered.kind && found.of === hovered.of)) {
+    hovered = found;
+    tip.hidden = !found;
+    canvas.style.cursor = found ? "pointer" : "";
+    if (found) {
+      const n = D.nodes[found.of], g = D.groups[found.of], heat = heatOf(found.kind, found.of);
+      const lines = found.kind === NODE ? [n[SOURCE] || n[NAME], D.infos[n[INFO]]] : [g.p, counts[found.of] + " operators; " + (opened.has(found.of) ? "closes" : "opens") + " on the second click"];
+      tip.replaceChildren(make("b", found.kind === NODE ? n[LABEL] : D.groups[found.of].n), ...[...lines, heat ? heat[1] : ""].filter(Boolean).map((line) => make("div", line)));
+    }
+    redraw();
+  }
+  if (!found) return;
+  const w = canvas.clientWidth, left = canvas.offsetLeft;
+  tip.style.left = Math.max(0, Math.min(x + 14, w - tip.offsetWidth - 8)) + left + "px";
+  tip.style.top = (y + 22 + tip.offsetHeight > canvas.clientHeight ? y - tip.offsetHeight - 10 : y + 18) + "px";
+}
+canvas.addEventListener("pointerleave", () => under(null));
 canvas.addEventListener("pointermove", (e) => {
-  if (!held) return;
+  if (!held) {
+    const at = onMap(e.offsetX, e.offsetY) ? null : hit(e.offsetX, e.offsetY);
+    under(at && (at.kind === NODE || at.head) ? at : null, e.offsetX, e.offsetY);
+    return;
+  }
+  if (held.onMap) { if (mapBox) jump(e.offsetX, e.offsetY); return; }
   const dx = e.clientX - held.x, dy = e.clientY - held.y;
   if (!held.moved && Math.abs(dx) + Math.abs(dy) < 4) return;
-  held = { x: e.clientX, y: e.clientY, moved: true };
+  held = { ...held, x: e.clientX, y: e.clientY, moved: true };
   view.x += dx; view.y += dy;
   redraw();
 });
 canvas.addEventListener("pointerup", (e) => {
-  const click = held && !held.moved;
-  held = null;
+  const click = held && !held.moved && !held.onMap;
+  held = null; canvas.style.cursor = "";
   if (!click) return;
   const at = hit(e.offsetX, e.offsetY);
   if (at && at.kind === GROUP && chosen && chosen.kind === GROUP && chosen.of === at.of && at.head) flip(at.of);
@@ -363,7 +475,8 @@ canvas.addEventListener("wheel", (e) => {
 function step(list) { if (list.length) show(NODE, list[0]); }
 const KEYS = {
   "/": ["search", () => $("search").focus()],
-  f: ["show everything", fit],
+  f: ["show everything", () => fit()],
+  h: ["back to the beginning", () => home()],
   e: ["open all modules", () => all(true)],
   c: ["close all modules", () => all(false)],
   w: ["all weights", () => listWeights()],
@@ -378,18 +491,23 @@ const KEYS = {
   "-": ["farther", () => zoomAt(canvas.clientWidth / 2, canvas.clientHeight / 2, 0.8)],
   ArrowLeft: ["move", () => { view.x += 80; redraw(); }], ArrowRight: ["move", () => { view.x -= 80; redraw(); }],
   ArrowUp: ["move", () => { view.y += 80; redraw(); }], ArrowDown: ["move", () => { view.y -= 80; redraw(); }],
-  Escape: ["choose nothing", () => { chosen = null; matches = new Set(); $("left").replaceChildren(); $("search").value = ""; details(); redraw(); }],
+  Escape: ["choose nothing", () => { chosen = null; matches = new Set(); $("search").value = ""; search(""); details(); }],
   "?": ["these keys", () => help()],
 };
 document.addEventListener("keydown", (e) => {
   if (e.target === $("search")) {
     if (e.key === "Escape") { $("search").blur(); KEYS.Escape[1](); }
+    if (e.key === "ArrowDown" && $("left").querySelector("[role=button]")) { e.preventDefault(); $("left").querySelector("[role=button]").focus(); }
     if (e.key === "Enter" && matches.size) { e.preventDefault(); $("search").blur(); show(NODE, matches.values().next().value); }
     return;
   }
   if (e.ctrlKey || e.metaKey || e.altKey || ["SELECT", "BUTTON", "SUMMARY"].includes(e.target.tagName) && e.key === "Enter") return;
   const key = KEYS[e.key === "=" ? "+" : e.key];
-  if (key) { e.preventDefault(); key[1](); }
+  if (!key) return;
+  e.preventDefault();
+  // The next key is for what was chosen, not for the entry of a list.
+  if (e.target !== canvas) canvas.focus({ preventScroll: true });
+  key[1]();
 });
 
 // -- panels: text nodes only, whatever a name holds -------------------------------------------------
@@ -426,7 +544,7 @@ function weight(at, open) {
   const w = D.weights[at], part = make("details", "", make("summary", "", make("b", w.name + "  "), make("small", w.info)));
   const fill = () => {
     if (part.childElementCount > 1) return;
-    part.append(table([["elements", number(w.elements)], ["bytes", number(w.bytes)], ["min", number(w.min)], ["max", number(w.max)],
+    part.append(table([["elements", number(w.elements)], ["bytes", bytesOf(w.bytes)], ["min", number(w.min)], ["max", number(w.max)],
       ["mean", number(w.mean)], ["std", number(w.std)], ["zeros", number(w.zeros)], ["NaN, infinite", w.special ? number(w.special) : ""],
       ["read", w.read !== undefined && w.read < w.elements ? "a sample of " + number(w.read) : ""]]));
     if (w.histogram) part.append(histogram(w));
@@ -435,19 +553,86 @@ function weight(at, open) {
   if (open) { part.open = true; fill(); }
   return part;
 }
+// A long name by its end, which tells it from its neighbours, and where it stands.
+function tail(n) {
+  const name = n[SOURCE] || n[NAME], around = D.groups[n[HOME]].u >= 0 ? D.groups[n[HOME]].p : "";
+  const made = make("small", name.length > 25 ? "…" + name.slice(-24) : name);
+  made.title = around && !name.startsWith(around) ? name + ", in " + around : name;
+  return made;
+}
+// An entry of a list: a button for the keyboard and for those who do not see it.
+function entry(act, ...inner) {
+  const row = make("div", "", ...inner);
+  row.tabIndex = 0; row.setAttribute("role", "button");
+  row.addEventListener("click", () => { for (const other of row.parentElement.children) other.classList.remove("on"); row.classList.add("on"); act(); });
+  row.addEventListener("keydown", (e) => {
+    const next = e.key === "ArrowDown" ? row.nextElementSibling : e.key === "ArrowUp" ? row.previousElementSibling : null;
+    if (e.key === "Enter" || e.key === " ") row.click();
+    else if (next && next.tabIndex === 0) next.focus();
+    else return;
+    e.preventDefault(); e.stopPropagation();
+  });
+  return row;
+}
+function bar(found) {
+  const made = make("i", "");
+  made.className = "bar"; made.style.width = Math.max(1, 100 * found[0]) + "%"; made.style.background = hotOrCalm(found);
+  return made;
+}
 const heatRow = (kind, of) => heatOf(kind, of) ? [[D.heat.title, heatOf(kind, of)[1]]] : [];
 function hottest() {
   const left = $("left"), rows = Object.entries(D.heat ? D.heat.nodes : {}).sort((a, b) => b[1][0] - a[1][0]);
-  left.replaceChildren(make("small", D.heat ? "by " + D.heat.title + (D.heat.remark ? "; " + D.heat.remark : "") : "no --profile was given"));
-  for (const [i, [, text]] of rows.slice(0, 300)) {
-    const row = make("div", "", make("b", D.nodes[i][LABEL] + "  "), make("small", D.nodes[i][SOURCE] || D.nodes[i][NAME]), make("br", ""), make("small", text));
-    row.addEventListener("click", () => show(NODE, Number(i)));
-    left.append(row);
+  if (!D.heat) { left.replaceChildren(make("small", "No times: they come with relax2xla view MODEL --profile FILE, errors with relax2xla verify MODEL --taps --html FILE.")); return; }
+  left.replaceChildren(make("h3", "By " + D.heat.title), make("small", D.heat.remark));
+  for (const [i, found] of rows.slice(0, 300)) {
+    left.append(entry(() => show(NODE, Number(i)), make("b", D.nodes[i][LABEL] + "  "), tail(D.nodes[i]), make("br", ""), make("small", found[1]), bar(found)));
+  }
+  if (rows.length > 300) left.append(make("small", "the 300 largest of " + rows.length));
+}
+const colourDot = (colour) => { const dot = make("i", ""); dot.className = "dot"; dot.style.background = colour; return dot; };
+// What is there when nothing is chosen: the program in figures, and what the colours mean.
+function overview(right) {
+  const kinds = new Map(), labels = new Map();
+  let operators = 0;
+  for (const n of D.nodes) {
+    const kind = n[KIND] === "output" ? "input" : n[KIND];
+    kinds.set(kind, (kinds.get(kind) || 0) + 1);
+    if (kind === "input") continue;
+    operators++;
+    labels.set(n[LABEL], (labels.get(n[LABEL]) || 0) + 1);
+  }
+  const ends = (kind) => root < 0 ? [] : D.groups[root].i.filter(([k, of]) => k === NODE && D.nodes[of][KIND] === kind).map(([, of]) => of);
+  const list = (kind) => ends(kind).slice(0, 8).map((of) => {
+    const a = link(of);
+    a.textContent = cut(D.nodes[of][LABEL], 40);
+    return make("div", "", a, make("small", "  " + D.infos[D.nodes[of][INFO]]));
+  });
+  const more = (kind) => ends(kind).length > 8 ? [make("small", "… " + (ends(kind).length - 8) + " more")] : [];
+  right.append(make("h2", D.title), table([["operators", number(operators)], ["modules", number(D.groups.length - D.roots.length)],
+    ["weights", D.weights.length ? number(D.weights.length) + ", " + bytesOf(D.weights.reduce((s, w) => s + w.bytes, 0)) : "none"]]));
+  if (!operators) right.append(make("p", "The program computes nothing: its results are its inputs or constants."));
+  for (const [kind, title] of [["input", "Inputs"], ["output", "Outputs"]]) if (ends(kind).length) right.append(make("h3", title), ...list(kind), ...more(kind));
+  right.append(make("h3", "Colours"));
+  if (D.heat) {
+    const rows = D.heat.limit ? [[CALM, "within the tolerance"], [HOT, "departs"]] : [[HOT, D.heat.title + ": the redder the more"]];
+    right.append(...rows.map(([colour, what]) => make("div", "", colourDot(colour), what)));
+  }
+  if (D.heat) right.append(make("div", "", make("small", "kinds of operators, at their borders")));
+  right.append(...Object.keys(MEANING).filter((k) => kinds.has(k)).map((k) => make("div", "", colourDot(COLOURS[k]), MEANING[k] + "  ", make("small", number(kinds.get(k))))));
+  if (labels.size) right.append(make("h3", "Operators"), table([...labels].sort((a, b) => b[1] - a[1]).slice(0, 15)));
+  right.append(make("h3", "Keys"), make("small", "/ search   h beginning   f everything   e, c open, close all   w weights   ? all keys"));
+}
+function bytesOf(n) {
+  for (const unit of ["bytes", "KiB", "MiB", "GiB"]) {
+    if (n < 1024 || unit === "GiB") return (unit === "bytes" ? n : n.toFixed(1)) + " " + unit;
+    n /= 1024;
   }
 }
 function details() {
   const right = $("right");
   right.replaceChildren();
+  right.classList.toggle("idle", !chosen);
+  if (!chosen) overview(right);
   if (chosen && chosen.kind === NODE) {
     const n = D.nodes[chosen.of];
     right.append(make("h2", n[LABEL]), table([["name", n[NAME]], ["source", n[SOURCE]], ["gives", D.infos[n[INFO]]], ...heatRow(NODE, chosen.of),
@@ -462,7 +647,7 @@ function details() {
       if (kind === GROUP) list.push(of);
       if (kind === NODE) kinds.set(D.nodes[of][LABEL], (kinds.get(D.nodes[of][LABEL]) || 0) + 1);
     }
-    right.append(make("h2", g.n), table([["path", g.p], ["operators", counts[chosen.of]], ...heatRow(GROUP, chosen.of)]), make("h3", "Operators"),
+    right.append(make("h2", D.groups[chosen.of].n), table([["path", g.p], ["operators", counts[chosen.of]], ...heatRow(GROUP, chosen.of)]), make("h3", "Operators"),
       table([...kinds].sort((a, b) => b[1] - a[1]).slice(0, 60)));
     if (g.u >= 0) {
       const button = make("button", opened.has(chosen.of) ? "Close" : "Open");
@@ -474,7 +659,9 @@ function details() {
 }
 function listWeights() {
   const right = $("right"), bytes = D.weights.reduce((s, w) => s + w.bytes, 0);
-  right.replaceChildren(make("h2", D.weights.length + " weights and constants"), make("small", number(bytes) + " bytes"));
+  right.classList.remove("idle");
+  right.replaceChildren(make("h2", D.weights.length ? D.weights.length + " weights and constants" : "No weights"),
+    make("small", D.weights.length ? bytesOf(bytes) : "The program has no arrays of its own; its inputs may be its weights."));
   const order = D.weights.map((_, i) => i).sort((a, b) => D.weights[b].bytes - D.weights[a].bytes);
   right.append(...order.slice(0, 500).map((w) => weight(w, false)));
   if (order.length > 500) right.append(make("small", "the 500 largest"));
@@ -482,8 +669,9 @@ function listWeights() {
 function help() {
   const seen = new Map();
   for (const [key, [what]] of Object.entries(KEYS)) seen.set(what, (seen.get(what) || []).concat(key));
+  $("right").classList.remove("idle");
   $("right").replaceChildren(make("h2", "Keys"), table([...seen].map(([what, keys]) => [keys.join(" "), what])),
-    make("h3", "Mouse"), table([["drag", "move"], ["wheel", "nearer, farther"], ["click", "choose; a chosen module opens or closes"]]));
+    make("h3", "Mouse"), table([["drag", "move"], ["wheel", "nearer, farther"], ["click", "choose; a chosen module opens or closes"], ["strip at the right", "the whole program: go there"]]));
 }
 function search(text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean), left = $("left");
@@ -491,26 +679,26 @@ function search(text) {
   left.replaceChildren();
   if (words.length) {
     for (let i = 0; i < D.nodes.length; i++) {
-      const n = D.nodes[i], hay = (n[LABEL] + " " + n[NAME] + " " + n[SOURCE] + " " + D.infos[n[INFO]] + " " + n[WEIGHTS].slice(0, 8).map((w) => D.weights[w].name).join(" ")).toLowerCase();
+      const n = D.nodes[i], hay = (n[LABEL] + " " + n[NAME] + " " + n[SOURCE] + " " + D.groups[n[HOME]].p + " " + D.infos[n[INFO]] + " " + n[WEIGHTS].slice(0, 8).map((w) => D.weights[w].name).join(" ")).toLowerCase();
       if (words.every((word) => hay.includes(word))) matches.add(i);
     }
     left.append(make("small", matches.size + " of " + D.nodes.length));
+    if (!matches.size) left.append(make("p", "Nothing has all these words in its operator, name, shape or weights."));
     for (const i of [...matches].slice(0, 300)) {
-      const row = make("div", "", make("b", D.nodes[i][LABEL] + "  "), make("small", D.nodes[i][SOURCE] || D.nodes[i][NAME]));
-      row.addEventListener("click", () => show(NODE, i));
-      left.append(row);
+      left.append(entry(() => show(NODE, i), make("b", D.nodes[i][LABEL] + "  "), tail(D.nodes[i])));
     }
-  }
+    if (matches.size > 300) left.append(make("small", "the first 300"));
+  } else if (D.heat) hottest();
   redraw();
 }
 let waiting = 0;
 $("search").addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(() => search($("search").value), 120); });
 $("expand").addEventListener("click", () => all(true));
 $("collapse").addEventListener("click", () => all(false));
-$("fit").addEventListener("click", fit);
+$("fit").addEventListener("click", () => fit());
 $("weights").addEventListener("click", listWeights);
 $("help").addEventListener("click", help);
-$("function").addEventListener("change", () => { root = D.roots[Number($("function").value)]; chosen = null; details(); fit(); });
+$("function").addEventListener("change", () => { root = D.roots[Number($("function").value)]; chosen = null; details(); home(); });
 addEventListener("resize", redraw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours(); redraw(); });
 
@@ -533,11 +721,12 @@ if (main >= 0) { root = D.roots[main]; $("function").value = String(main); }
 $("function").hidden = D.roots.length < 2;
 colours();
 openFew();
-fit();
+details();
 // #node=12, #search=words, #open=all: places in the graph to link to.
 const asked = new URLSearchParams(location.hash.slice(1));
 if (asked.get("open") === "all") all(true);
 if (D.heat) hottest();
+home();
 if (asked.get("search")) { $("search").value = asked.get("search"); search(asked.get("search")); }
 const node = Number(asked.get("node"));
 if (asked.has("node") && node >= 0 && node < D.nodes.length) show(NODE, node);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from relax2xla.cli.reading.values import (
     plain,
 )
 from relax2xla.ir import IRModule
+from relax2xla.ir.source_names import full_names, result_names
 from relax2xla.runtime.device import Device
 
 # Relative and absolute tolerance by dtype; what is not here must be equal.
@@ -42,6 +43,7 @@ class Asked:
 
     ``taps``: None is where an output departs, of a file that has values inside of it to compare.
     ``bisect``: a folder for the part that departs; ``html``: a page with the errors as colours.
+    ``plugins``: those that are loaded, which a reproducer loads as well.
     """
 
     inputs: Sequence[str]
@@ -53,6 +55,7 @@ class Asked:
     json: bool
     bisect: Path | None = None
     html: Path | None = None
+    plugins: Sequence[str] = ()
 
 
 # Results that are no arrays: sizes, and constants of a model.
@@ -147,6 +150,19 @@ def compare(
         largest, relative, good = difference(a, b, rel, ab)
         rows.append(Row(*head, good, largest, relative, rel, ab))
     return rows
+
+
+def names_of_results(mod: IRModule, count: int) -> list[str]:
+    """What the source of ``mod`` calls its ``count`` results; output_0, ... without a name."""
+    functions = {g.name_hint: f for g, f in mod.relax_functions().items()}
+    function = functions.get(entry_name(list(functions)))
+    return full_names(() if function is None else result_names(function), count)
+
+
+def named(rows: Sequence[Row], mod: IRModule) -> list[Row]:
+    """The rows of the results of ``mod`` by its own names for them."""
+    names = names_of_results(mod, len(rows))
+    return [replace(r, name=n) for r, n in zip(rows, names, strict=True)]
 
 
 def _tolerance(dtype: str, rtol: float | None, atol: float | None) -> tuple[float, float]:

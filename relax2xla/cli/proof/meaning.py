@@ -17,7 +17,7 @@ import numpy as np
 
 from relax2xla.cli.commands.inspect import operators
 from relax2xla.cli.process.console import good, out, table
-from relax2xla.cli.proof.comparison import Asked, Row, compare, results
+from relax2xla.cli.proof.comparison import Asked, Row, compare, named, results
 from relax2xla.cli.reading.inputs import Leaf, leaves_of
 from relax2xla.cli.reading.model import Sizes, parse_device
 from relax2xla.cli.reading.values import Array, flat_results
@@ -309,15 +309,8 @@ def _values(
     by_leaf = {id(leaf): value for leaf, value in zip(there, flat, strict=True)}
     given = [by_leaf[id(leaf)] for leaf in leaves[1]]
     yours = results(files[1], mods[1], device, asked, {}, given)[1]
-    said = result_names(mods[0]["main"])
     rows = compare(flat_results(mine), flat_results(yours), asked.rtol, asked.atol)
-    names = full_names(said, len(rows))
-    if len(names) != len(rows):
-        return rows
-    return [
-        Row(n, r.dtype, r.shape, r.fits, r.largest, r.relative, r.rtol, r.atol, r.expected)
-        for n, r in zip(names, rows, strict=True)
-    ]
+    return named(rows, mods[0])
 
 
 # -- printing --------------------------------------------------------------------------------------

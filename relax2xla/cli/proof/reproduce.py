@@ -36,7 +36,7 @@ from relax2xla.cli import main
 
 here = Path(__file__).parent
 inputs = ["--inputs", str(here / "{inputs}")]
-sys.exit(main(["verify", str(here / "{model}"), *inputs, *{options!r}, *sys.argv[1:]]))
+{plugins}sys.exit(main(["verify", str(here / "{model}"), *inputs, *{options!r}, *sys.argv[1:]]))
 '''
 
 
@@ -76,11 +76,13 @@ def reproduce(
     pieces: Iterable[Piece],
     departs: Callable[[Path, Path], bool],
     options: Sequence[str],
+    plugins: Sequence[str] = (),
 ) -> tuple[list[str], bool]:
     """Write the first of the pieces that departs, else the last one, and its script.
 
     departs: whether a model, on inputs in a file, gives something else than the reference
     options: of ``verify``, for the script
+    plugins: what it loads as well: files, which are copied beside it, and names of modules
 
     Gives the names of the piece's nodes, and whether it departs. Raises TVMError for a folder that
     cannot be written to.
@@ -95,9 +97,31 @@ def reproduce(
     if not names:
         return [], False
     # Names come from the model, and the script is code: JSON leaves no line of the comment.
-    text = _TEXT.format(nodes=json.dumps(names), inputs=INPUTS, model=model, options=list(options))
+    text = _TEXT.format(
+        nodes=json.dumps(names),
+        inputs=INPUTS,
+        model=model,
+        options=list(options),
+        plugins=_with_plugins(folder, plugins),
+    )
     write_atomically(folder / SCRIPT, lambda file: file.write(text.encode()))
     return names, departed
+
+
+def _with_plugins(folder: Path, plugins: Sequence[str]) -> str:
+    """A line of the script that loads plug-ins; files are copied, since the folder may be moved."""
+    if not plugins:
+        return ""
+    places: list[str] = []
+    for i, plugin in enumerate(plugins):
+        if not plugin.endswith(".py"):
+            places.append(repr(plugin))
+            continue
+        data = Path(plugin).read_bytes()
+        name = f"plugin_{i}_{Path(plugin).name}"
+        write_atomically(folder / name, lambda file, data=data: file.write(data))
+        places.append(f"str(here / {name!r})")
+    return f'for plugin in ({", ".join(places)},):\n    inputs += ["--plugin", plugin]\n'
 
 
 def check_folder(folder: Path) -> None:

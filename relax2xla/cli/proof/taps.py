@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from relax2xla.cli.process.console import status
 from relax2xla.cli.proof.comparison import Asked, Row, compare, results
@@ -27,7 +27,9 @@ from relax2xla.cli.reading.values import flat_results
 from relax2xla.ir import IRModule
 from relax2xla.runtime.device import Device
 
+#: By layer: the largest error as a multiple of the tolerance (more than 1 departs), and words.
 Errors = dict[str, tuple[float, str]]
+_DEPARTS: Final = 1.0 + 1e-6
 
 
 class Taps(Protocol):
@@ -70,16 +72,17 @@ def taps_of(
 
 
 def _layer_errors(rows: Iterable[tuple[str, Row]]) -> Errors:
-    """The largest error of each layer, and words for it.
+    """The largest error of each layer as a multiple of what is tolerated, and words for it.
 
     Beside numbers that are nearly zero any error is large: there the absolute one counts.
     """
     found: Errors = {}
     for layer, row in rows:
-        error = row.relative
-        if row.atol:
-            error = min(error, row.largest * row.rtol / row.atol)
-        error = math.inf if row.expected else error
+        shares = [e / t for e, t in ((row.relative, row.rtol), (row.largest, row.atol)) if t]
+        share = min(shares, default=0.0)
+        # The tolerances hold for each element, and the errors are the largest of all.
+        share = min(share, 1.0) if row.fits else max(share, _DEPARTS)
+        error = math.inf if row.expected or (not row.fits and not shares) else share
         words = row.expected and f"expected {row.expected}"
         words = words or f"max abs {row.largest:.2e}, max rel {row.relative:.2e}"
         words += "" if row.fits else ", DEPARTS"

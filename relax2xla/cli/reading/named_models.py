@@ -7,6 +7,7 @@ files, with the same reference to compare with. Nothing is downloaded.
 from __future__ import annotations
 
 import atexit
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -14,7 +15,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,12 +80,22 @@ def _weights(name: str) -> tuple[str, bool]:
     return plain, bool(asked)
 
 
+def _known(name: str, names: Sequence[str], package: str) -> None:
+    """TVMError with the names that are near for one that is none of ``names``."""
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, 5)
+    said = f"; near are {', '.join(near)}" if near else ""
+    raise TVMError(f"{package} has no model {name!r}, of {len(names):,} that it has{said}")
+
+
 def _torchvision(name: str, folder: Path) -> Path:
     import torch
 
     models: Any = importlib.import_module("torchvision.models")
     plain, pretrained = _weights(name)
     torch.manual_seed(0)
+    _known(plain, models.list_models(), "torchvision")
     model = models.get_model(plain, weights="DEFAULT" if pretrained else None)
     return _exported(model, (torch.zeros(1, 3, 224, 224),), None, folder / f"{_safe(plain)}.pt2")
 
@@ -95,6 +106,9 @@ def _timm(name: str, folder: Path) -> Path:
     timm: Any = importlib.import_module("timm")
     plain, pretrained = _weights(name)
     torch.manual_seed(0)
+    # Names with a tag (resnet18.a1_in1k) say which weights; others may be hf-hub: and the like.
+    if ":" not in plain:
+        _known(plain.partition(".")[0], timm.list_models(), "timm")
     model = timm.create_model(plain, pretrained=pretrained)
     shape = model.default_cfg.get("input_size", (3, 224, 224))
     return _exported(model, (torch.zeros(1, *shape),), None, folder / f"{_safe(plain)}.pt2")
@@ -110,10 +124,43 @@ def _hf(name: str, folder: Path) -> Path:
                 f"is no file {os.path.join(name, 'config.json')}"
             )
     transformers: Any = importlib.import_module("transformers")
-    model = transformers.AutoModel.from_pretrained(name, local_files_only=True)
-    model.config.return_dict = True
-    model.config.use_cache = False
-    return _exported(model, (), dict(model.dummy_inputs), folder / f"{_safe(name)}.pt2")
+    if not sys.stderr.isatty():
+        transformers.utils.logging.disable_progress_bar()
+    try:
+        model = transformers.AutoModel.from_pretrained(name, local_files_only=True)
+    except OSError as e:
+        if os.path.isdir(name):
+            raise
+        raise TVMError(
+            f"hf:{name} is neither a folder (hf:./{name}) nor complete in the cache of "
+            "transformers, and nothing is downloaded"
+        ) from e
+    # Encoders and decoders inside have configurations of their own; caches are no tensors.
+    for part in model.modules():
+        config = getattr(part, "config", None)
+        for option, value in (("return_dict", True), ("use_cache", False)):
+            if hasattr(config, option):
+                setattr(config, option, value)
+    return _exported(model, (), _hf_inputs(model, name), folder / f"{_safe(name)}.pt2")
+
+
+def _hf_inputs(model: Any, name: str) -> dict[str, Any]:
+    """Inputs of a model of transformers, by what it says is its main one."""
+    import torch
+
+    main = model.main_input_name
+    if main == "pixel_values":
+        config = getattr(model.config, "vision_config", model.config)
+        size = getattr(config, "image_size", 224)
+        height, width = size if isinstance(size, tuple | list) else (size, size)
+        return {main: torch.zeros(1, getattr(config, "num_channels", 3), height, width)}
+    given = {k: v for k, v in dict(model.dummy_inputs).items() if v is not None}
+    if main not in given:
+        raise TVMError(
+            f"hf:{name} takes {main}, of which nobody says the shape: export it with "
+            "torch.export.export and torch.export.save, and give the .pt2 file"
+        )
+    return given
 
 
 def _jax(name: str, folder: Path) -> Path:

@@ -29,6 +29,7 @@ _INSTRUCTION: Final = re.compile(
 _OP_NAME: Final = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _PLACE: Final = re.compile(r'source_file="(?:[^"]*[/\\])?([^"/\\]*)" source_line=(\d+)')
 _COMPUTATION: Final = re.compile(r"^(?:ENTRY )?%?([\w.-]+) \(.*\{$")
+_TARGET: Final = re.compile(r'custom_call_target="([^"]+)"')
 _CALLS: Final = re.compile(r"\bcalls=%?([\w.-]+)")
 # Around the run of a program, in XLA's record: the program's number follows.
 _MARK: Final = "relax2xla program "
@@ -51,12 +52,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value of a compiled program: the instruction that makes it, and its bytes."""
+    """One value of a compiled program: the instruction that makes it, and its bytes.
+
+    target: what a custom call calls
+    """
 
     op: str
     source: str
     kind: str
     bytes: int
+    target: str = ""
 
 
 def mark(program: int) -> AbstractContextManager[None]:
@@ -145,8 +150,12 @@ def write_chrome_trace(file: IO[bytes], steps: Sequence[Step]) -> None:
 
 # -- HLO -------------------------------------------------------------------------------------------
 def source_names(hlo: str) -> dict[str, str]:
-    """The source's names of the instructions of an HLO text."""
-    return {v.op: v.source for v in _instructions(hlo) if v.source}
+    """The source's names of the instructions of an HLO text, by the names of their steps.
+
+    A step has its instruction's name, and XLA's own calls into oneDNN have their target behind it.
+    """
+    named = [v for v in _instructions(hlo) if v.source]
+    return {v.op: v.source for v in named} | {f"{v.op}{v.target}": v.source for v in named}
 
 
 def largest_values(hlo: str, count: int = 10) -> list[Value]:
@@ -176,7 +185,9 @@ def _instructions(hlo: str) -> Iterable[Value]:
             source = last.get(called[1], "")
         if source:
             last[inside] = source
-        yield Value(found[1], source, found[3], _bytes(found[2]))
+        target = _TARGET.search(line) if found[3] == "custom-call" else None
+        target_name = target[1] if target is not None else ""
+        yield Value(found[1], source, found[3], _bytes(found[2]), target_name)
 
 
 def _bytes(shape: str) -> int:

@@ -114,6 +114,13 @@ def test_values_of_hlo() -> None:
     ]
 
 
+def test_a_step_of_onednn_has_its_target_behind_the_name() -> None:
+    line = """  %conv.3 = f32[4]{0} custom-call(%a), custom_call_target="__onednn$convolution", """
+    text = HLO.replace("  %nameless", f"""{line}metadata={{op_name="conv1"}}\n  %nameless""", 1)
+    names = source_names(text)
+    assert names["conv.3"] == names["conv.3__onednn$convolution"] == "conv1"
+
+
 def test_values_of_a_program() -> None:
     vm = machine()
     vm.warm("main")

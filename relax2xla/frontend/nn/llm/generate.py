@@ -138,6 +138,13 @@ class Generator:
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        return (
+            f"<Generator of {self.vocab:,} tokens and a context of {self.context:,}: "
+            f"{len(self._active)} sequences in hand of at most {self._sequences}, "
+            f"{len(self._waiting)} waiting>"
+        )
+
     # -- whole texts
     def generate(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -39,23 +40,39 @@ class Sampling:
             given: Any = getattr(self, name)
             one = isinstance(given, str) or not isinstance(given, Iterable)
             object.__setattr__(self, name, (given,) if one else tuple(given))
-        checks = {
-            "temperature must be a finite number of at least 0": _number(self.temperature)
-            and 0 <= self.temperature < np.inf,
-            "top_k must be a whole number of at least 0": _whole(self.top_k) and self.top_k >= 0,
-            "top_p must be a number above 0 and at most 1": _number(self.top_p)
-            and 0 < self.top_p <= 1,
-            "seed must be None or a whole number of at least 0": self.seed is None
-            or (_whole(self.seed) and self.seed >= 0),
-            "max_tokens must be None or a whole number of at least 1": self.max_tokens is None
-            or (_whole(self.max_tokens) and self.max_tokens >= 1),
-            "stop words must be texts, none of them empty": all(
-                isinstance(word, str) and word for word in self.stop
+        # What each setting must be, and whether it is.
+        checks: dict[str, tuple[str, bool]] = {
+            "temperature": (
+                "a finite number of at least 0",
+                _number(self.temperature) and 0 <= self.temperature < np.inf,
             ),
-            "stop_tokens must be whole numbers": all(map(_whole, self.stop_tokens)),
+            "top_k": ("a whole number of at least 0", _whole(self.top_k) and self.top_k >= 0),
+            "top_p": (
+                "a number above 0 and at most 1",
+                _number(self.top_p) and 0 < self.top_p <= 1,
+            ),
+            "seed": (
+                "None or a whole number of at least 0",
+                self.seed is None or (_whole(self.seed) and self.seed >= 0),
+            ),
+            "max_tokens": (
+                "None or a whole number of at least 1",
+                self.max_tokens is None or (_whole(self.max_tokens) and self.max_tokens >= 1),
+            ),
+            "stop": (
+                "texts, none of them empty",
+                all(isinstance(word, str) and word for word in self.stop),
+            ),
+            "stop_tokens": ("whole numbers", all(map(_whole, self.stop_tokens))),
         }
-        if failed := [text for text, fits in checks.items() if not fits]:
-            raise ValueError(f"{'; '.join(failed)}; got {self}")
+        # Stop words may be many and long: only what is wrong is shown, and the beginning of it.
+        failed = [
+            f"{name} must be {what}; got {reprlib.repr(getattr(self, name))}"
+            for name, (what, fits) in checks.items()
+            if not fits
+        ]
+        if failed:
+            raise ValueError("\n".join(failed))
 
 
 def _number(value: object) -> bool:

@@ -150,6 +150,7 @@ def test_a_model_that_gives_no_numbers() -> None:
     for _, p in model.named_parameters():
         p.data = np.full(p.shape, np.nan, np.float32)
     broken = Generator(model, sequences=2, tokens=64, chunk=16, page=4)
+    assert "0 sequences in hand of at most 2, 0 waiting>" in repr(broken)
     for how in (Sampling(max_tokens=2), Sampling(max_tokens=2, temperature=1.0)):
         with pytest.raises(RunError, match="logits are no numbers"):
             broken.generate([1, 2], how)

@@ -57,7 +57,7 @@ def test_greedy_takes_the_first_of_equals() -> None:
         ("temperature", "1", "temperature must be a finite number"),
         ("seed", -1, "seed must be None or a whole number of at least 0"),
         ("seed", 1.5, "seed must be None or a whole number of at least 0"),
-        ("stop", ("a", 1), "stop words must be texts"),
+        ("stop", ("a", 1), "stop must be texts"),
         ("stop_tokens", ("a",), "stop_tokens must be whole numbers"),
         ("stop", ("",), "none of them empty"),
     ],
@@ -65,3 +65,15 @@ def test_greedy_takes_the_first_of_equals() -> None:
 def test_settings_out_of_range(field: str, value: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Sampling(**{field: value})
+
+
+def test_an_error_shows_what_is_wrong_alone() -> None:
+    with pytest.raises(ValueError, match="top_k must be") as raised:
+        Sampling(top_k=-1, seed=-2, stop=["long " * 1000] * 1000)
+    assert str(raised.value).splitlines() == [
+        "top_k must be a whole number of at least 0; got -1",
+        "seed must be None or a whole number of at least 0; got -2",
+    ]
+    with pytest.raises(ValueError, match="stop must be texts") as raised:
+        Sampling(stop=["long " * 1000] * 1000 + [""])
+    assert len(str(raised.value)) < 400
