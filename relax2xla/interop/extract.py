@@ -12,6 +12,7 @@ from relax2xla.analysis.variables import all_global_vars
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import Gap, TVMError, UnsupportedError
 from relax2xla.interop.programs import Programs
+from relax2xla.interop.sized import apart
 from relax2xla.interop.weights import Policy, Weights, kind_of, nested
 from relax2xla.ir import (
     Binding,
@@ -101,6 +102,9 @@ def extract_jax(
     remat: patterns of module paths (``["layers.*"]``) whose values are computed again in backward
         passes (``jax.checkpoint``).
 
+    Sizes that depend on values (``nonzero`` and the like) are those of the arguments at hand: what
+    they are computed from has to be known, as for ``jnp.nonzero``, or it is an UnsupportedError.
+
     Raises TVMError for a function that is no single program (effects, packed functions). CallError
     names the path of weights and arguments that do not fit. See :func:`gaps` for rows that have no
     derivative.
@@ -110,15 +114,21 @@ def extract_jax(
 
     mod, name, func = entry_of(mod, name)
     policy = Policy(x64, dtype, remat or ())
-    pipeline = default(for_jax=True)
-    executable = build(_scalars_apart(mod), relax_pipeline=pipeline, mesh=_devices(mod))
+
+    def built(mod: IRModule) -> Any:
+        return build(_scalars_apart(mod), relax_pipeline=default(for_jax=True), mesh=_devices(mod))
+
+    executable, sizes = built(mod), None
+    if name not in executable.entries and (cut := apart(mod, name)) is not None:
+        whole, sizes = cut
+        executable = built(whole)
     if name not in executable.entries:
         lines = "\n".join(g.as_text() for g in gaps(mod, name)) or executable.stats()
         raise UnsupportedError(f"{name} is not one program, so JAX cannot trace it:\n{lines}")
     if not policy.exact:
         _refuse_wide(executable[name].func)
     weights = Weights(executable, name, func, _chooser(trainable))
-    fn = JaxFunction(Programs(executable, name, func, weights), name, policy)
+    fn = JaxFunction(Programs(executable, name, func, weights, sizes), name, policy)
     return fn, nested(weights.arrays("param", policy))
 
 
@@ -177,8 +187,10 @@ def gaps(mod: IRModule | Function, name: str = "main") -> list[Gap]:
 
     mod, name, _ = entry_of(mod, name)
     found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
-    for what, span, b in _on_the_host(mod, name):
-        found[what, _NO_PROGRAM].append(_place(span, b))
+    hosted = list(_on_the_host(mod, name))
+    why = _OF_VALUES if hosted and apart(mod, name) is not None else _NO_PROGRAM
+    for what, span, b in hosted:
+        found[what, why].append(_place(span, b))
     if not found:
         # What runs on the host has no lowering, and may have sizes that no lowering knows.
         mod = LegalizeOps(every=True)(mod)
@@ -194,6 +206,7 @@ def gaps(mod: IRModule | Function, name: str = "main") -> list[Gap]:
     return [Gap(op, why, tuple(nodes)) for (op, why), nodes in found.items()]
 
 
+_OF_VALUES = "its size depends on values, which have to be known where JAX traces the function"
 _NO_PROGRAM = "it runs on the host, so the function is no single program"
 
 
