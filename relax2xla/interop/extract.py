@@ -119,7 +119,7 @@ def extract_jax(
         return build(_scalars_apart(mod), relax_pipeline=default(for_jax=True), mesh=_devices(mod))
 
     executable, sizes = built(mod), None
-    if name not in executable.entries and (cut := apart(mod, name)) is not None:
+    if name not in executable.entries and not isinstance(cut := apart(mod, name), str):
         whole, sizes = cut
         executable = built(whole)
     if name not in executable.entries:
@@ -188,7 +188,8 @@ def gaps(mod: IRModule | Function, name: str = "main") -> list[Gap]:
     mod, name, _ = entry_of(mod, name)
     found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     hosted = list(_on_the_host(mod, name))
-    why = _OF_VALUES if hosted and apart(mod, name) is not None else _NO_PROGRAM
+    cut = apart(mod, name) if hosted else ""
+    why = cut if isinstance(cut, str) else _OF_VALUES
     for what, span, b in hosted:
         found[what, why].append(_place(span, b))
     if not found:
@@ -207,7 +208,6 @@ def gaps(mod: IRModule | Function, name: str = "main") -> list[Gap]:
 
 
 _OF_VALUES = "its size depends on values, which have to be known where JAX traces the function"
-_NO_PROGRAM = "it runs on the host, so the function is no single program"
 
 
 def _known(call: Call) -> str:

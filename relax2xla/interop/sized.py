@@ -99,17 +99,17 @@ def _plain(value: Any) -> Any:
     return np.asarray(value) if hasattr(value, "dtype") else value
 
 
-def apart(mod: IRModule, name: str) -> tuple[IRModule, Sizes] | None:
+def apart(mod: IRModule, name: str) -> tuple[IRModule, Sizes] | str:
     """The module with parameters for the values that decide on sizes, and these values.
 
-    None where the function cannot be cut: it has effects or packed functions, such values are
-    inside branches or loops, or they depend on weights, which are the caller's.
+    Or why the function cannot be cut: it has effects or packed functions, such values are inside
+    branches or loops, or they depend on weights, which are the caller's.
     """
     func = mod[name]
     assert isinstance(func, Function)
     own = list(bindings_of(func.body))
     if "num_input" in func.attrs or any(map(_is_nested, own)):
-        return None
+        return _NO_PROGRAM
     hosts = HostReasons(mod)
     wanted: list[VarBinding] = []
     for b in own:
@@ -117,11 +117,15 @@ def apart(mod: IRModule, name: str) -> tuple[IRModule, Sizes] | None:
             continue
         op = b.value.op if isinstance(b.value, Call) else None
         if not isinstance(op, Op) or not op.pure or is_machine_call(op):
-            return None
+            return _NO_PROGRAM
         wanted.append(b)
+    if not wanted:
+        return _NO_PROGRAM
     kept = _needed(own, wanted)
-    if not wanted or any(map(_is_weight, _constants(kept))):
-        return None
+    weights = [c.span.name if c.span is not None else "" for c in _constants(kept) if _is_weight(c)]
+    if weights:
+        named = ", ".join(dict.fromkeys(w for w in weights if w)) or "constants"
+        return f"its size depends on weights, which the caller may change ({_shortened(named)})"
     read = {n for b in kept for n in post_order_deep(b.value) if isinstance(n, Var)}
     params = {i: p.name_hint for i, p in enumerate(func.params) if p in read}
     body = SeqExpr([BindingBlock(kept)], Tuple([b.var for b in wanted]))
@@ -131,6 +135,14 @@ def apart(mod: IRModule, name: str) -> tuple[IRModule, Sizes] | None:
     what = [f"{_name(b)}{_at(b.span or b.var.span)}" for b in wanted]
     new = {**mod.functions, mod.get_global_var(name): _rest(func, wanted)}
     return mod.replace(new), Sizes(sizes, params, what)
+
+
+_NO_PROGRAM = "it runs on the host, so the function is no single program"
+
+
+def _shortened(text: str) -> str:
+    """A list of names that is not too long for a message."""
+    return text if len(text) <= 80 else f"{text[:80]} ..."
 
 
 def _is_nested(b: Binding) -> bool:
