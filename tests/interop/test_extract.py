@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -556,3 +557,24 @@ def test_sizes_of_weights_are_refused() -> None:
     mod = from_exported_program(Pruned(), (torch.ones(3, 4),))
     with pytest.raises(UnsupportedError, match=r"relax\.nonzero x1: .*weights.*\(scale\)"):
         extract_jax(mod)
+
+
+def test_second_derivatives_of_lgamma_left_of_zero() -> None:
+    x = torch.tensor([-8.7, -3.3, -0.5, 0.4, 2.0])
+
+    class Gamma(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.lgamma(x), torch.digamma(x)
+
+    fn, params = rx.jax_function(Gamma(), (x,))
+    ones = np.ones(5, "f")
+    for place, order in ((0, 1), (0, 2), (1, 1)):
+        derivative: Any = lambda x, place=place: fn(params, x)[place]  # noqa: E731
+        for _ in range(order):
+            derivative = functools.partial(_along, derivative, ones)
+        want = torch.special.polygamma(order - 1 + place, x.double())
+        np.testing.assert_allclose(derivative(x.numpy()), want, rtol=1e-4, atol=1e-5)
+
+
+def _along(f: Any, way: Any, x: Any) -> Any:
+    return jax.jvp(f, (x,), (way,))[1]
