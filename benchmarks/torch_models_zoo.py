@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,18 +40,24 @@ def absent() -> list[str]:
 @functools.cache
 def package(name: str) -> Any:
     """An installed package; the other two use torchvision where they find it."""
-    if name != "torchvision" and "torchvision" not in absent():
-        package("torchvision")
-    if name == "torchvision":
-        _define_operators()
+    if name != "torchvision":
+        if "torchvision" not in absent():
+            package("torchvision")
+        return importlib.import_module(name)
+    try:
+        return importlib.import_module(name)
+    except RuntimeError:
+        for module in [m for m in sys.modules if m.partition(".")[0] == name]:
+            del sys.modules[module]
+    _define_operators()
     return importlib.import_module(name)
 
 
 def _define_operators() -> None:
     """Let torchvision load beside any torch.
 
-    Its compiled operators load beside one version only. No model here uses them, but these two
-    must have a schema, or the package does not load at all.
+    Its compiled operators load beside one version only, and they are defined once. No model here
+    uses them, but these two must have a schema, or the package does not load at all.
     """
     library = torch.library.Library("torchvision", "FRAGMENT")
     for op in ("nms", "qnms"):

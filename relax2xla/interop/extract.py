@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
+from relax2xla.analysis.variables import all_global_vars
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import Gap, TVMError, UnsupportedError
 from relax2xla.interop.programs import Programs
+from relax2xla.interop.sized import apart
 from relax2xla.interop.weights import Policy, Weights, kind_of, nested
 from relax2xla.ir import (
+    Binding,
     Call,
     Constant,
     DeviceMesh,
     Expr,
     Function,
+    GlobalVar,
     IRModule,
     Op,
+    Span,
+    VarBinding,
 )
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.rewrite import bindings_deep, post_order_deep
@@ -96,6 +102,9 @@ def extract_jax(
     remat: patterns of module paths (``["layers.*"]``) whose values are computed again in backward
         passes (``jax.checkpoint``).
 
+    Sizes that depend on values (``nonzero`` and the like) are those of the arguments at hand: what
+    they are computed from has to be known, as for ``jnp.nonzero``, or it is an UnsupportedError.
+
     Raises TVMError for a function that is no single program (effects, packed functions). CallError
     names the path of weights and arguments that do not fit. See :func:`gaps` for rows that have no
     derivative.
@@ -105,16 +114,21 @@ def extract_jax(
 
     mod, name, func = entry_of(mod, name)
     policy = Policy(x64, dtype, remat or ())
-    pipeline = default(for_jax=True)
-    executable = build(_scalars_apart(mod), relax_pipeline=pipeline, mesh=_devices(mod))
+
+    def built(mod: IRModule) -> Any:
+        return build(_scalars_apart(mod), relax_pipeline=default(for_jax=True), mesh=_devices(mod))
+
+    executable, sizes = built(mod), None
+    if name not in executable.entries and not isinstance(cut := apart(mod, name), str):
+        whole, sizes = cut
+        executable = built(whole)
     if name not in executable.entries:
-        raise UnsupportedError(
-            f"{name} is not one program, so JAX cannot trace it:\n{executable.stats()}"
-        )
+        lines = "\n".join(g.as_text() for g in gaps(mod, name)) or executable.stats()
+        raise UnsupportedError(f"{name} is not one program, so JAX cannot trace it:\n{lines}")
     if not policy.exact:
         _refuse_wide(executable[name].func)
     weights = Weights(executable, name, func, _chooser(trainable))
-    fn = JaxFunction(Programs(executable, name, func, weights), name, policy)
+    fn = JaxFunction(Programs(executable, name, func, weights, sizes), name, policy)
     return fn, nested(weights.arrays("param", policy))
 
 
@@ -160,29 +174,76 @@ def traced_call(executable: Any, name: str, func: Function) -> Callable[..., Any
 
 
 def gaps(mod: IRModule | Function, name: str = "main") -> list[Gap]:
-    """Rows of a function that JAX cannot differentiate, all of them, without tracing.
+    """What of a function JAX cannot trace or differentiate, all of it, without tracing.
 
-    Each with the source's names of the places. Operators that are not lowered yet are lowered
-    first, where their shapes are known.
+    Rows without a rule over ``jax.lax`` (or whose rule does not know this call, such as custom
+    calls of unknown targets and callbacks into Python), and what makes the function no single
+    program: packed functions, effects, sizes that depend on values. Each with the source's names
+    of the places. Operators that are not lowered yet are lowered first, where their shapes are
+    known.
     """
-    from relax2xla.interop.lax_rows import OPAQUE, RULES
+    from relax2xla.interop.lax_rows import EXCEPTIONS, OPAQUE, RULES
     from relax2xla.transform.lower.legalize import LegalizeOps
 
-    if isinstance(mod, Function):
-        mod = IRModule.from_expr(mod)
-    found: dict[str, list[str]] = collections.defaultdict(list)
-    for func in LegalizeOps(every=True)(mod).relax_functions().values():
+    mod, name, _ = entry_of(mod, name)
+    found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    hosted = list(_on_the_host(mod, name))
+    cut = apart(mod, name) if hosted else ""
+    why = cut if isinstance(cut, str) else _OF_VALUES
+    for what, span, b in hosted:
+        found[what, why].append(_place(span, b))
+    if not found:
+        # What runs on the host has no lowering, and may have sizes that no lowering knows.
+        mod = LegalizeOps(every=True)(mod)
+    for func in _reached(mod, name):
         for b in bindings_deep(func):
             call = b.value
-            if not isinstance(call, Call) or not isinstance(call.op, Op):
+            if not isinstance(call, Call) or not isinstance(call.op, Op) or not is_row(call.op):
                 continue
-            if is_row(call.op) and call.op.name in RULES:
+            op = call.op.name
+            why = OPAQUE.get(op, "") if op not in RULES else EXCEPTIONS.get(op, _known)(call)
+            if why:
+                found[op, why].append(_place(b.span, b))
+    return [Gap(op, why, tuple(nodes)) for (op, why), nodes in found.items()]
+
+
+_OF_VALUES = "its size depends on values, which have to be known where JAX traces the function"
+
+
+def _known(call: Call) -> str:
+    return ""
+
+
+def _place(span: Span | None, b: Binding) -> str:
+    span = span or b.span or b.var.span
+    return str(span) if span is not None else b.var.name_hint
+
+
+def _reached(mod: IRModule, name: str) -> Iterator[Function]:
+    """The functions that a call of ``name`` runs."""
+    todo = [mod.get_global_var(name)]
+    for gvar in todo:
+        func = mod.functions.get(gvar)
+        if isinstance(func, Function):
+            yield func
+            todo += [g for g in all_global_vars(func) if g not in todo]
+
+
+def _on_the_host(mod: IRModule, name: str) -> Iterator[tuple[str, Span | None, Binding]]:
+    """What XLA cannot hold: what it is, where, and the binding."""
+    from relax2xla.vm.plan.host_reasons import HostReasons
+
+    hosts = HostReasons(mod)
+    for func in _reached(mod, name):
+        for b in bindings_deep(func):
+            call = b.value
+            if not isinstance(b, VarBinding) or not isinstance(call, Call):
                 continue
-            span = b.span or b.var.span
-            found[call.op.name].append(str(span) if span is not None else b.var.name_hint)
-    return [
-        Gap(op, OPAQUE.get(op, "no rule over jax.lax"), tuple(nodes)) for op, nodes in found.items()
-    ]
+            # Functions are looked into themselves.
+            if isinstance(call.op, GlobalVar) or any(isinstance(a, Function) for a in call.args):
+                continue
+            if (reason := hosts.value(call, b)) is not None:
+                yield reason.what, reason.span, b
 
 
 def _refuse_wide(func: Function) -> None:

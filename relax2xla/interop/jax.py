@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from relax2xla.dtypes import dtype_name
-from relax2xla.errors import TVMError
+from relax2xla.errors import TVMError, UnsupportedError
 from relax2xla.importers.shared.trees import register_node, with_trees
 from relax2xla.importers.stablehlo import from_stablehlo
 from relax2xla.interop.extract import JaxFunction as JaxFunction
@@ -333,6 +333,7 @@ def _key(key: Any) -> Any:
 
 def _named_params(mod: IRModule, names: Sequence[str]) -> IRModule:
     main = mod["main"]
+    _refuse_ordered(mod)
     if len(main.params) != len(names):
         raise TVMError(
             f"JAX made {len(main.params)} parameters of {len(names)} leaves; close over what is "
@@ -347,6 +348,21 @@ def _named_params(mod: IRModule, names: Sequence[str]) -> IRModule:
     renamed = rewrite_function(main.replace(params=params, attrs=attrs), values=values)
     mod["main"] = renamed
     return mod
+
+
+def _refuse_ordered(mod: IRModule) -> None:
+    """UnsupportedError for effects that JAX orders by tokens, such as callbacks with ordered=True.
+
+    What has them takes and gives a token for each kind, which no array stands for.
+    """
+    marks = mod["main"].attrs.get("arg_attrs", {}).values()
+    if not any(m.get("jax.token") for m in marks):
+        return
+    lines = "\n".join(g.as_text() for g in gaps(mod))
+    raise UnsupportedError(
+        "the function has ordered effects (ordered=True of jax.debug.print, debug.callback or "
+        f"io_callback), which a module has no arguments for; trace it without them:\n{lines}"
+    )
 
 
 def _marked_donated(

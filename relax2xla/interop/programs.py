@@ -13,6 +13,7 @@ from relax2xla.dtypes import dtype_name, numpy_dtype
 from relax2xla.errors import CallError
 from relax2xla.importers.shared.trees import Tree, built, flattened, trees_of
 from relax2xla.interop.dimensions import Dimensions
+from relax2xla.interop.sized import Sizes
 from relax2xla.interop.weights import Policy, Weights, described
 from relax2xla.ir import (
     Function,
@@ -33,10 +34,20 @@ if TYPE_CHECKING:
 
 
 class Programs:
-    """One function's programs by the shapes of its arguments."""
+    """One function's programs by the shapes of its arguments.
 
-    def __init__(self, executable: Any, name: str, source: Function, weights: Weights) -> None:
-        self.executable, self.name, self.weights = executable, name, weights
+    ``sizes``: values that decide on sizes, which are parameters after those of ``source``.
+    """
+
+    def __init__(
+        self,
+        executable: Any,
+        name: str,
+        source: Function,
+        weights: Weights,
+        sizes: Sizes | None = None,
+    ) -> None:
+        self.executable, self.name, self.weights, self.sizes = executable, name, weights, sizes
         self.entry: Entry = executable[name]
         self.source = source
         self.params = self.entry.params
@@ -56,6 +67,8 @@ class Programs:
     ) -> list[Any]:
         """One value for each parameter; CallError for what does not fit."""
         count = len(self.params) - len(self.weights.state)
+        if self.sizes is not None:
+            count -= len(self.sizes.what)
         found: dict[int, Any] = {}
         if self.trees is not None:
             tree: Tree = self.trees["in"]
@@ -205,6 +218,8 @@ class Programs:
 
         state = list(self.weights.state)
         leaves = self.leaves(args, kwargs, [given[p] for p in state])
+        if self.sizes is not None:
+            leaves += self.sizes.values(leaves, self.name)
         infos, arrays, symbols = self.infos(leaves)
         program = self.program(infos, bool(symbols))
         lifted, paths = self.entry.lifted, self.weights.paths

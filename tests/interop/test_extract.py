@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -13,7 +14,8 @@ import pytest
 
 import relax2xla as rx
 from relax2xla.errors import CallError, UnsupportedError
-from relax2xla.interop.jax import extract_jax, from_jax, to_jax
+from relax2xla.frontend.torch import from_exported_program
+from relax2xla.interop.jax import extract_jax, from_jax, gaps, to_jax
 from relax2xla.script import from_source
 
 torch = pytest.importorskip("torch")
@@ -485,3 +487,94 @@ def test_annotations_of_devices_are_no_part_of_the_function() -> None:
     np.testing.assert_allclose(jax.jit(fn)(params, x, w), x @ w, rtol=1e-5, atol=1e-5)
     grad = jax.grad(lambda w: fn(params, x, w)[:, 0].sum())(w)
     np.testing.assert_allclose(grad[:, 0], x.sum(0), rtol=1e-5, atol=1e-5)
+
+
+class Chosen(torch.nn.Module):
+    """Rows that a mask has, and pieces that positions cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+
+    def forward(self, x: Any, mask: Any, at: Any) -> Any:
+        y = self.linear(x)
+        return y.masked_select(mask).sin(), *torch.tensor_split(x.exp(), at)
+
+
+def test_sizes_of_known_values_are_those_of_the_call() -> None:
+    torch.manual_seed(0)
+    module, x = Chosen(), torch.randn(5, 4)
+    mask, at = torch.rand(5, 3) > 0.4, torch.tensor([1, 3])
+    fn, params = rx.jax_function(module, (x, mask, at))
+
+    def total(made: Any) -> Any:
+        return sum((y * y).sum() for y in made)
+
+    for m, cuts in ((mask, [1, 3]), (~mask, [0, 4])):
+        known = m.numpy(), np.array(cuts)
+        given = x.clone().requires_grad_()
+        want = module(given, m, torch.tensor(cuts))
+        total(want).backward()
+        for got, w in zip(fn(params, x.numpy(), *known), want, strict=True):
+            np.testing.assert_allclose(got, w.detach(), rtol=1e-5, atol=1e-6)
+        loss = jax.jit(lambda p, x, known=known: total(fn(p, x, *known)))
+        slopes = jax.grad(loss, (0, 1))(params, x.numpy())
+        np.testing.assert_allclose(slopes[1], given.grad, rtol=1e-5, atol=1e-5)
+        weight = module.linear.weight.grad
+        np.testing.assert_allclose(slopes[0]["linear"]["weight"], weight, rtol=1e-5, atol=1e-5)
+        module.zero_grad()
+    # JAX's arrays, whose integers are of 32 bits.
+    made = fn(params, x.numpy(), jnp.asarray(mask), jnp.array([1, 3]))
+    assert [y.shape for y in made[1:]] == [(1, 4), (2, 4), (2, 4)]
+
+
+def test_sizes_of_traced_values_are_refused_by_name() -> None:
+    module, x = Chosen(), torch.ones(5, 4)
+    mask, at = torch.ones(5, 3) > 0, torch.tensor([1, 3])
+    mod = from_exported_program(module, (x, mask, at))
+    assert {g.op for g in gaps(mod)} == {"relax.nonzero", "relax.tensor_to_shape"}
+    assert all("have to be known" in g.reason for g in gaps(mod))
+    fn, params = extract_jax(mod)
+    with pytest.raises(
+        UnsupportedError, match=r"values of mask, at, which JAX traces: relax\.nonzero"
+    ):
+        jax.jit(fn)(params, x.numpy(), mask.numpy(), at.numpy())
+
+
+class Pruned(torch.nn.Module):
+    """What is left depends on a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.randn(4))
+
+    def forward(self, x: Any) -> Any:
+        return x.masked_select(self.scale > 0)
+
+
+def test_sizes_of_weights_are_refused() -> None:
+    """The caller may give other weights, of which the sizes would not know."""
+    mod = from_exported_program(Pruned(), (torch.ones(3, 4),))
+    with pytest.raises(UnsupportedError, match=r"relax\.nonzero x1: .*weights.*\(scale\)"):
+        extract_jax(mod)
+
+
+def test_second_derivatives_of_lgamma_left_of_zero() -> None:
+    x = torch.tensor([-8.7, -3.3, -0.5, 0.4, 2.0])
+
+    class Gamma(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.lgamma(x), torch.digamma(x)
+
+    fn, params = rx.jax_function(Gamma(), (x,))
+    ones = np.ones(5, "f")
+    for place, order in ((0, 1), (0, 2), (1, 1)):
+        derivative: Any = lambda x, place=place: fn(params, x)[place]  # noqa: E731
+        for _ in range(order):
+            derivative = functools.partial(_along, derivative, ones)
+        want = torch.special.polygamma(order - 1 + place, x.double())
+        np.testing.assert_allclose(derivative(x.numpy()), want, rtol=1e-4, atol=1e-5)
+
+
+def _along(f: Any, way: Any, x: Any) -> Any:
+    return jax.jvp(f, (x,), (way,))[1]

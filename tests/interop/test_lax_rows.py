@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import io_callback
 
 import relax2xla as rx
+from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import UnsupportedError
 from relax2xla.interop.jax import extract_jax, from_jax, gaps
 from relax2xla.interop.lax_rows import OPAQUE, RULES
+from relax2xla.script import from_source
 from relax2xla.stablehlo import parse, read
 from relax2xla.stablehlo.table import TABLE
 
@@ -258,6 +262,124 @@ def test_rows_without_a_rule_are_named_before_tracing() -> None:
     assert any("model/quantise" in n for g in found for n in g.nodes)
 
 
+def called_back(x: Any) -> Any:
+    """Two calls of Python, one of them in a loop."""
+    jax.debug.callback(print, x)
+    like = jax.ShapeDtypeStruct((), "float32")
+
+    def step(carry: Any, y: Any) -> Any:
+        return carry + jax.pure_callback(np.sin, like, y), None
+
+    return lax.scan(step, jnp.float32(0), x)[0]
+
+
+def test_callbacks_are_all_named_before_tracing() -> None:
+    mod = from_jax(called_back, X[0])
+    (gap,) = gaps(mod)
+    assert gap.op == "relax.stablehlo.custom_call"
+    assert "calls back into Python" in gap.reason
+    assert ["pure_callback" in n for n in sorted(gap.nodes)] == [False, True]
+    with pytest.raises(UnsupportedError, match="calls back into Python"):
+        extract_jax(mod)
+
+
+@pytest.mark.parametrize("kind", ["print", "io_callback"])
+def test_ordered_effects_are_refused_where_the_function_is_read(kind: str) -> None:
+    def printing(x: Any) -> Any:
+        jax.debug.print("{}", x, ordered=True)
+        return x * 2
+
+    def calling(x: Any) -> Any:
+        return io_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x, ordered=True)
+
+    program = printing if kind == "print" else calling
+    name = "debug_print" if kind == "print" else "io_callback"
+    with pytest.raises(UnsupportedError, match=rf"ordered effects(.|\n)*Python(.|\n)*{name}"):
+        from_jax(program, X)
+
+
+NORMAL = """
+func.func public @main(%m: tensor<{dtype}>, %d: tensor<{dtype}>) -> tensor<4096x{dtype}> {{
+  %s = stablehlo.constant dense<4096> : tensor<1xi64>
+  %r = stablehlo.rng %m, %d, %s, distribution = NORMAL
+    : (tensor<{dtype}>, tensor<{dtype}>, tensor<1xi64>) -> tensor<4096x{dtype}>
+  return %r : tensor<4096x{dtype}>
+}}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f64"])
+def test_normal_numbers_have_derivatives_of_their_mean_and_deviation(dtype: str) -> None:
+    mod = read(parse(NORMAL.format(dtype=dtype)))
+    assert not gaps(mod)
+    fn, params = extract_jax(mod)
+    mean, deviation = (
+        np.asarray(x, numpy_dtype(mod["main"].params[0].struct_info.dtype)) for x in (3, 0.5)
+    )
+    made = np.asarray(jax.jit(lambda m, d: fn(params, m, d))(mean, deviation), "d")
+    assert abs(made.mean() - 3) < 0.05
+    assert abs(made.std() - 0.5) < 0.05
+    assert abs(((made - 3) ** 4).mean() / 0.5**4 - 3) < 0.5
+
+    def loss(m: Any, d: Any) -> Any:
+        return ((fn(params, m, d).astype("f") - 3) ** 2).mean()
+
+    # The mean of squares is the deviation's square.
+    with jax.enable_x64(dtype == "f64"):
+        slopes = jax.grad(loss, (0, 1))(mean, deviation)
+    np.testing.assert_allclose(np.asarray(slopes, "d"), [0, 1], atol=0.1)
+
+
+def test_calls_that_a_rule_does_not_know_are_gaps() -> None:
+    (gap,) = gaps(from_jax(lambda x: lax.linalg.schur(x @ x.T), X))
+    assert "lapack_sgees_ffi" in gap.reason
+    assert not gaps(from_jax(lambda x: jnp.linalg.cholesky(x @ x.T), X))
+
+
+HOSTED = """
+from relax2xla.script import ir as I
+from relax2xla.script import relax as R
+
+@I.ir_module
+class Hosted:
+    @R.function(pure=False)
+    def main(x: R.Tensor((4,), "float32")) -> R.Tensor(ndim=1, dtype="float32"):
+        y = R.call_pure_packed("mine.f", x, sinfo_args=R.Tensor((4,), "float32"))
+        _ = R.print(y, format="{}")
+        return R.unique(y)
+"""
+
+
+def test_what_makes_a_function_no_single_program_is_named_at_once() -> None:
+    mod = from_source(HOSTED)
+    assert isinstance(mod, rx.IRModule)
+    found = [g.op for g in gaps(mod)]
+    assert found == ["relax.call_pure_packed of 'mine.f'", "relax.print", "relax.unique"]
+    with pytest.raises(UnsupportedError, match=r"mine\.f(.|\n)*relax\.unique"):
+        extract_jax(mod)
+
+
+# The middle diagonal is the largest; the ends of the others are outside of the matrix.
+DIAGONALS = np.stack([X[0], 4 + np.abs(X[1]), X[2]])
+
+
+@pytest.mark.parametrize("perturbed", [False, True])
+def test_tridiagonal_systems_have_derivatives(perturbed: bool) -> None:
+    def program(d: Any, b: Any) -> Any:
+        return lax.linalg.tridiagonal_solve(d[0], d[1], d[2], b, perturb_singular=perturbed)
+
+    fn, params = extract_jax(from_jax(program, DIAGONALS, X.T))
+    imported = functools.partial(fn, params)
+    for transformed in (
+        lambda f: jax.jit(f),
+        lambda f: jax.grad(lambda d, b: jnp.sin(f(d, b)).sum(), (0, 1)),
+        lambda f: lambda d, b: jax.vmap(f)(jnp.stack([d, 2 * d]), jnp.stack([b, b])),
+    ):
+        got, want = transformed(imported)(DIAGONALS, X.T), transformed(program)(DIAGONALS, X.T)
+        for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
+
+
 ASIN = """
 func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   %c = stablehlo.complex %x, %x : tensor<4xcomplex<f32>>
@@ -275,5 +397,7 @@ def test_a_row_without_a_rule_runs_forward_and_its_derivative_names_it() -> None
     x = np.array([0.1, 0.2, 0.3, 0.4], "f")
     machine = rx.VirtualMachine(rx.build(mod))["main"](x)
     np.testing.assert_allclose(jax.jit(lambda x: fn(params, x))(x), machine, rtol=1e-6)
+    rows = jax.vmap(lambda x: fn(params, x), 1)(np.stack([x, x / 2], 1))
+    np.testing.assert_allclose(rows, [machine, fn(params, x / 2)], rtol=1e-6)
     with pytest.raises(UnsupportedError, match=r"_asin_acos_kernel.*deep/layer"):
         jax.grad(lambda x: fn(params, x).sum())(x)

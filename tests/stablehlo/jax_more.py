@@ -43,6 +43,11 @@ MODES = ("clip", "fill", "promise_in_bounds")
 INDEX = np.array([1, 9, -1], np.int32)
 
 
+def _index(mode: str) -> Any:
+    """Positions outside of the four rows too, where the mode does not promise otherwise."""
+    return INDEX % 4 if mode == "promise_in_bounds" else INDEX
+
+
 def _scatters(mode: str) -> Callable[..., Any]:
     def scatter(a: Any, i: Any) -> Any:
         at = a.at[i]
@@ -70,8 +75,8 @@ def _dilated(x: Any, w: Any) -> Any:
 
 PROGRAMS: list[Program] = [
     *((f"random_{name}", fn, (KEY,)) for name, fn in RANDOM.items()),
-    *((f"gather_{m}", lambda a, i, m=m: a.at[i].get(mode=m), (A, INDEX)) for m in MODES),
-    *((f"scatter_{m}", _scatters(m), (A, INDEX)) for m in MODES),
+    *((f"gather_{m}", lambda a, i, m=m: a.at[i].get(mode=m), (A, _index(m))) for m in MODES),
+    *((f"scatter_{m}", _scatters(m), (A, _index(m))) for m in MODES),
     ("gather_batched", jax.vmap(lambda a, i: a[i]), (A, np.zeros((4, 2), np.int32))),
     ("sort_keys", lambda a: lax.sort((a, -a, a * 2), num_keys=2, is_stable=False), (A,)),
     ("lexsort", lambda a: jnp.lexsort((a[:, 0], a[:, 1])), (A,)),

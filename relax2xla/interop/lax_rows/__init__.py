@@ -11,6 +11,8 @@ Kept apart from ``stablehlo.table``, which is loaded without jax.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from relax2xla.interop.lax_rows import (
     arithmetic,
     calls,
@@ -26,6 +28,7 @@ from relax2xla.interop.lax_rows import (
 from relax2xla.interop.lax_rows.site import Region as Region
 from relax2xla.interop.lax_rows.site import Rule as Rule
 from relax2xla.interop.lax_rows.site import Site as Site
+from relax2xla.ir import Call
 
 RULES: dict[str, Rule] = {
     f"relax.{name}": rule
@@ -42,6 +45,11 @@ RULES: dict[str, Rule] = {
         windows,
     )
     for name, rule in room.RULES.items()
+}
+
+#: Of rows whose rule does not know every call: why it does not know one, or "".
+EXCEPTIONS: dict[str, Callable[[Call], str]] = {
+    f"relax.{name}": why for name, why in calls.EXCEPTIONS.items()
 }
 
 _DEVICES = "it is between devices in a form that programs for a mesh do not have"

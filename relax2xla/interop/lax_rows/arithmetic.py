@@ -100,6 +100,9 @@ def _reflected_digamma(x: Any) -> Any:
 
 
 _digamma = with_derivative_of(lax.digamma, _reflected_digamma)
+# JAX's derivative is its own digamma, whose derivative is far off left of zero.
+_lgamma = jax.custom_jvp(lax.lgamma)
+_lgamma.defjvps(lambda t, made, x: t * _digamma(x))
 
 _COMPARISONS: dict[str, Function] = {
     "EQ": lax.eq,
@@ -210,10 +213,11 @@ _CHLO_UNARY: dict[str, Function] = {
     name: getattr(lax, name)
     for name in (
         *("acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "conj", "cosh"),
-        *("erf", "erf_inv", "erfc", "lgamma", "sinh", "square", "tan"),
+        *("erf", "erf_inv", "erfc", "sinh", "square", "tan"),
     )
 } | {
     "digamma": _digamma,
+    "lgamma": _lgamma,
     "is_inf": jnp.isinf,
     "is_pos_inf": jnp.isposinf,
     "is_neg_inf": jnp.isneginf,

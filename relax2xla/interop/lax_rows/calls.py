@@ -14,8 +14,9 @@ from relax2xla.errors import UnsupportedError
 from relax2xla.interop.lax_rows.arithmetic import RULES as ARITHMETIC
 from relax2xla.interop.lax_rows.site import Rule, Site, shape_of, with_derivative_of
 from relax2xla.interop.lax_rows.sorting import RULES as SORTING
-from relax2xla.stablehlo.untrusted.lapack import TARGET
-from relax2xla.stablehlo.untrusted.targets import SAFE
+from relax2xla.ir import Call
+from relax2xla.stablehlo.untrusted.lapack import PERTURBED, TARGET
+from relax2xla.stablehlo.untrusted.targets import CALLS_BACK, SAFE, is_callback
 from relax2xla.vm.pjrt.compiler import load_lapack
 
 _ALGORITHMS = {
@@ -34,10 +35,15 @@ def _bits(site: Site, state: Any) -> Any:
     return key, lax.bitcast_convert_type(bits, dtype)
 
 
-def _uniform(site: Site, low: Any, high: Any, shape: Any) -> Any:
-    if site.attrs["rng_distribution"] != "UNIFORM":
-        raise NoRule("stablehlo.rng NORMAL draws numbers that JAX has no operation for")
-    return lax.rng_uniform(low, high, site.shape)
+def _drawn(site: Site, a: Any, b: Any, shape: Any) -> Any:
+    """Numbers of XLA's own generator, which has no state that could be given: never the same."""
+    if site.attrs["rng_distribution"] == "UNIFORM":
+        return lax.rng_uniform(a, b, site.shape)
+    # a is the mean and b the deviation, so that both have derivatives.
+    wide = np.dtype(np.float64 if site.dtype.itemsize == 8 else np.float32)
+    ends = np.nextafter(wide.type(-1), wide.type(0)), wide.type(1)
+    normal = wide.type(np.sqrt(2)) * lax.erf_inv(lax.rng_uniform(*ends, site.shape))
+    return a + b * lax.convert_element_type(normal, site.dtype)
 
 
 class NoRule(UnsupportedError):
@@ -191,12 +197,6 @@ def _foreign(site: Site, *xs: Any) -> Any:
 
 
 def _geqrf(site: Site, x: Any) -> Any:
-    if jnp.iscomplexobj(x):
-        raise NoRule("QR of complex matrices")
-    return _factored(site)(x)
-
-
-def _factored(site: Site) -> Callable[[Any], Any]:
     """geqrf, with the derivative of what LAPACK found; NaN where there is none.
 
     That is where R is singular, and where a column is 0 below the diagonal: LAPACK leaves it, and
@@ -215,7 +215,7 @@ def _factored(site: Site) -> Callable[[Any], Any]:
         zero = jnp.sum(tangents[0], (-2, -1)) * bad  # linear in the tangent
         return made, (factors + zero[..., None, None], taus + zero[..., None])
 
-    return call
+    return call(x)
 
 
 def _orgqr(site: Site, x: Any, taus: Any) -> Any:
@@ -237,6 +237,17 @@ def _trsm(site: Site, a: Any, b: Any) -> Any:
     )
 
 
+def _tridiagonal(site: Site, below: Any, diagonal: Any, above: Any, b: Any) -> Any:
+    """gtsv: the solution. What it leaves of the diagonals comes of a second call, if it is read."""
+    made = lax.linalg.tridiagonal_solve(below, diagonal, above, b)
+    left = _foreign(site, *map(lax.stop_gradient, (below, diagonal, above, b)))
+    return *left[:3], made, _failed(made, b, 2)
+
+
+def _perturbed(site: Site, below: Any, diagonal: Any, above: Any, b: Any) -> Any:
+    return lax.linalg.tridiagonal_solve(below, diagonal, above, b, perturb_singular=True)
+
+
 _LAPACK: dict[str, Rule] = {
     "potrf": _potrf,
     "getrf": _getrf,
@@ -248,11 +259,12 @@ _LAPACK: dict[str, Rule] = {
     "heevd": _syevd,
     "geev": _geev,
     "trsm": _trsm,
+    "gtsv": _tridiagonal,
 }
 
 
 # ---- the largest values
-def _approximate(site: Site, x: Any, *rest: Any) -> Any:
+def _approximate(site: Site, x: Any, *_: Any) -> Any:
     """ApproxTopK of one operand and its positions."""
     config = (site.attrs.get("discardable") or {}).get("mhlo.backend_config") or {}
     (comparator,) = site.attrs["called_computations"]
@@ -284,36 +296,62 @@ def _largest(site: Site, x: Any) -> Any:
     return tuple(lax.top_k(x, site.shape[-1]))
 
 
+#: QR of complex matrices has no derivative here.
+_COMPLEX_QR = {("c", "geqrf"), ("z", "geqrf")}
+#: Targets that are no family: how many operands they take, and the rule.
+_NAMED: Mapping[str, tuple[int, Rule]] = {
+    PERTURBED: (4, _perturbed),
+    "ApproxTopK": (4, _approximate),
+    "TopK": (1, _largest),
+}
 _SPELT: Mapping[str, Callable[..., Any]] = {
     name.removeprefix("chlo."): rule for name, rule in (ARITHMETIC | SORTING).items()
 }
 
 
+def _meaning(call: Call) -> Rule | None:
+    """The rule of a custom call, by what its target means; None where nothing here knows it."""
+    target = str(call.attrs["call_target_name"])
+    group = SAFE.get(target)
+    if (routine := TARGET.fullmatch(target)) is not None:
+        letter, name = routine.groups()
+        return _LAPACK.get(name) if (letter, name) not in _COMPLEX_QR else None
+    if target in _NAMED:
+        wanted, rule = _NAMED[target]
+        return rule if len(call.args) == wanted else None
+    prefix, _, name = target.partition(".")
+    if prefix in ("mhlo", "chlo") and name in _SPELT and not call.attrs.get("discardable"):
+        return _SPELT[name]
+    if group is not None and group.why.startswith("annotations") and len(call.args) == 1:
+        return lambda site, x: x
+    return None
+
+
+def _unknown(call: Call) -> str:
+    target = str(call.attrs["call_target_name"])
+    if _meaning(call) is not None:
+        return ""
+    return f"the custom call {target}" + (f": {CALLS_BACK}" if is_callback(target) else "")
+
+
 def custom_call(site: Site, *xs: Any) -> Any:
     """A custom call by what its target means; NoRule for one that nothing here knows."""
-    target = str(site.attrs["call_target_name"])
-    group = SAFE.get(target)
-    routine = TARGET.fullmatch(target)
-    if routine is not None and routine[2] in _LAPACK:
-        return site.result(_as_tuple(_LAPACK[routine[2]](site, *xs)))
-    if target == "ApproxTopK" and len(xs) == 4:
-        return _approximate(site, xs[0])
-    if target == "TopK":
-        return _largest(site, *xs)
-    prefix, _, name = target.partition(".")
-    if prefix in ("mhlo", "chlo") and name in _SPELT and not site.attrs.get("discardable"):
-        return _SPELT[name](site, *xs)
-    if group is not None and group.why.startswith("annotations") and len(xs) == 1:
-        return xs[0]
-    raise NoRule(f"the custom call {target}")
+    rule = _meaning(site.call)
+    if rule is None:
+        raise NoRule(_unknown(site.call))
+    return site.result(_as_tuple(rule(site, *xs)))
 
 
 def _as_tuple(made: Any) -> tuple[Any, ...]:
     return tuple(made) if isinstance(made, tuple | list) else (made,)
 
 
+#: Of rows whose rule does not know every call: why it does not know one, or "".
+EXCEPTIONS: dict[str, Callable[[Call], str]] = {
+    "stablehlo.custom_call": _unknown,
+}
 RULES: dict[str, Rule] = {
     "stablehlo.rng_bit_generator": _bits,
-    "stablehlo.rng": _uniform,
+    "stablehlo.rng": _drawn,
     "stablehlo.custom_call": custom_call,
 }

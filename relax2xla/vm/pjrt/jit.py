@@ -17,6 +17,7 @@ import jax
 import jax.core
 import numpy as np
 from jax.extend.core import Primitive
+from jax.interpreters import batching as jax_batching
 from jax.interpreters import mlir as jax_mlir
 from jaxlib import version as jaxlib_version
 from jaxlib.mlir import ir
@@ -214,6 +215,27 @@ def _prefix_callees(root: Any, prefix: str) -> None:
 
 
 jax_mlir.register_lowering(_program_p, _program_lowering)
+
+
+def _program_batched(
+    args: Sequence[Any], axes: Sequence[int | None], *, program: str, outputs: tuple[Any, ...]
+) -> tuple[Any, list[int]]:
+    """One call after the other: the program is for these shapes, and nothing looks into it."""
+    mapped = {
+        i: jax.numpy.moveaxis(a, axis, 0)
+        for i, (a, axis) in enumerate(zip(args, axes, strict=True))
+        if axis is not None
+    }
+
+    def one(row: dict[int, Any]) -> list[Any]:
+        given = [row.get(i, a) for i, a in enumerate(args)]
+        return _program_p.bind(*given, program=program, outputs=outputs)
+
+    made = jax.lax.map(one, mapped)
+    return made, [0] * len(made)
+
+
+jax_batching.primitive_batchers[_program_p] = _program_batched
 
 
 def inline_program(args: Sequence[Any], program: str, outputs: Sequence[Any]) -> list[Any]:
