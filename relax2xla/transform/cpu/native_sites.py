@@ -6,17 +6,20 @@ part of it, each in the place of its own binding, where nothing else reads what 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from relax2xla import op as R
 from relax2xla.analysis.unused import remove_all_unused
 from relax2xla.builder import BlockBuilder
-from relax2xla.dpl.make import is_const, is_op, wildcard
+from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, Rule, rewrite
 from relax2xla.ir import (
     Call,
@@ -38,11 +41,6 @@ from relax2xla.kernels.native import Family
 _COMPOSITE: Final = "relax.stablehlo.composite"
 
 _x, _other = wildcard(), wildcard()
-_three, _six = is_const(), is_const()
-_moved = is_op("relax.add")(_x, _three)
-_gate = is_op("relax.nn.relu6")(_moved)
-_gated = is_op("relax.multiply")(_x, _gate)
-_hardswish = is_op("relax.divide")(_gated, _six)
 
 
 class Site(NamedTuple):
@@ -98,8 +96,8 @@ class Sites(ABC):
                 Rule(is_op(name)(_x), lambda m, e=ending: self._ended(m, e, 1))
                 for ending, name in _OPERATORS.items()
             ),
-            Rule(_hardswish, self._hardswish),
-            Rule(is_op("relax.multiply")(_x, _other), self._silu),
+            Rule(is_op("relax.multiply")(_x, _other), self._spelled),
+            Rule(is_op("relax.divide")(_x, _other), self._spelled),
         ]
         return rewrite(func, [*self.rules(), *followers], inside=False)[0]
 
@@ -190,31 +188,79 @@ class Sites(ABC):
         described = replace(site.described, ending=ending)
         return self.composite(m, site._replace(described=described))
 
-    def _hardswish(self, m: Match) -> Expr | None:
-        if _number(m[_three]) != 3 or _number(m[_six]) != 6:
+    def _spelled(self, m: Match) -> Expr | None:
+        """An activation written out in arithmetic on one value."""
+        found = _spelling(m, self.sites) if self.sites else None
+        site = None if found is None else self.open(m, found.leaf, found.reads)
+        if found is None or site is None:
             return None
-        between = [m[v] for v in (_moved, _gate, _gated)]
-        if any(m.uses(v) != 1 for v in between):
+        ending = found.ending()
+        if not ending or ending not in self.endings:
             return None
-        made = self._ended(m, "hardswish", 2)
-        for v in between if made is not None else ():
+        for v in (found.leaf, *found.between):
             m.drop(v)
-        return made
+        return self.composite(m, site._replace(described=replace(site.described, ending=ending)))
 
-    def _silu(self, m: Match) -> Expr | None:
-        """``x * sigmoid(x)``, in either order."""
-        for x, gate in ((m[_x], m[_other]), (m[_other], m[_x])):
-            value = m.bound(gate)
-            known = isinstance(value, Call) and value.op is Op.get("relax.sigmoid")
-            if known and isinstance(value, Call) and value.args[0] is x and m.uses(gate) == 1:
-                site = self.open(m, x, 2) if "silu" in self.endings else None
-                if site is None:
-                    return None
-                m.drop(x)
-                m.drop(gate)
-                described = replace(site.described, ending="silu")
-                return self.composite(m, site._replace(described=described))
+
+class _Spelling(NamedTuple):
+    """Arithmetic on one value: the site, how often it is read, and what is bound on the way."""
+
+    root: Call
+    leaf: Expr
+    reads: int
+    between: Mapping[Expr, Call]
+
+    def ending(self) -> str:
+        """The activation whose values these are; "" for none."""
+        known: dict[Expr, Samples] = {self.leaf: _SAMPLES}
+
+        def value_of(expr: Expr) -> Samples:
+            number = _number(expr)
+            if number is not None:
+                return np.full_like(_SAMPLES, number)
+            if expr not in known:
+                call = self.between.get(expr, expr)
+                assert isinstance(call, Call)
+                assert isinstance(call.op, Op)
+                known[expr] = _ARITHMETIC[call.op.name](*map(value_of, call.args))
+            return known[expr]
+
+        values = value_of(self.root)
+        for name, function in _ACTIVATIONS.items():
+            if np.allclose(values, function(_SAMPLES), rtol=2e-6, atol=2e-6):
+                return name
+        return ""
+
+
+def _spelling(m: Match, sites: Mapping[Expr, Site]) -> _Spelling | None:
+    """What a match computes of a site, if it is arithmetic that nothing else reads."""
+    leaf: Expr | None = None
+    reads, times = 0, Counter[Expr]()
+    between: dict[Expr, Call] = {}
+    todo: list[Expr] = [m.value]
+    for _ in range(_LONGEST):
+        if not todo:
+            break
+        expr = todo.pop()
+        if expr in sites:
+            if leaf not in (None, expr):
+                return None
+            leaf, reads = expr, reads + 1
+        elif _number(expr) is None:
+            times[expr] += isinstance(expr, Var)
+            call = m.bound(expr)
+            if not isinstance(call, Call) or not isinstance(call.op, Op):
+                return None
+            if call.op.name not in _ARITHMETIC:
+                return None
+            if expr in between:
+                continue
+            if isinstance(expr, Var):
+                between[expr] = call
+            todo += call.args
+    if todo or leaf is None or any(m.uses(v) != times[v] for v in between):
         return None
+    return _Spelling(m.call, leaf, reads, between)
 
 
 def with_composites(mod: IRModule, kind: Callable[[str], Sites]) -> IRModule:
@@ -260,6 +306,47 @@ _OPERATORS: Final[Mapping[str, str]] = {
     "silu": "relax.nn.silu",
     "gelu": "relax.nn.gelu",
     "gelu_tanh": "relax.nn.gelu_tanh",
+}
+
+
+# -- activations written out -----------------------------------------------------------------------
+Samples: TypeAlias = npt.NDArray[np.float64]
+_SAMPLES: Final[Samples] = np.linspace(-9.0, 9.0, 73)
+# Values, numbers and variables of the longest spelling; gelu with tanh has about 30.
+_LONGEST: Final = 48
+
+
+def _erf(x: Samples) -> Samples:
+    return np.array([math.erf(v) for v in x])
+
+
+def _sigmoid(x: Samples) -> Samples:
+    return 1 / (1 + np.exp(-x))
+
+
+def _relu6(x: Samples) -> Samples:
+    return np.clip(x, 0, 6)
+
+
+_ARITHMETIC: Final[Mapping[str, Callable[..., Samples]]] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.divide": np.divide,
+    "relax.negative": np.negative,
+    "relax.power": np.power,
+    "relax.square": np.square,
+    "relax.exp": np.exp,
+    "relax.erf": _erf,
+    "relax.tanh": np.tanh,
+    "relax.sigmoid": _sigmoid,
+    "relax.nn.relu6": _relu6,
+}
+_ACTIVATIONS: Final[Mapping[str, Callable[[Samples], Samples]]] = {
+    "hardswish": lambda x: x * _relu6(x + 3) / 6,
+    "silu": lambda x: x * _sigmoid(x),
+    "gelu": lambda x: x * (1 + _erf(x * math.sqrt(0.5))) / 2,
+    "gelu_tanh": lambda x: x * _sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)),
 }
 
 

@@ -15,6 +15,7 @@ from relax2xla.importers.torch import from_exported_program
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.runtime.compiler import has_compiler
+from relax2xla.testing import evaluate
 from relax2xla.transform import PassContext
 from relax2xla.transform.cpu.call_products import CallProducts
 from relax2xla.transform.params.lift_weights import lift_weights
@@ -125,19 +126,96 @@ def test_one_call(name: str) -> None:
     np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=2e-4)
 
 
-@pytest.mark.parametrize("order", [0, 1])
-def test_silu_by_its_parts(order: int) -> None:
-    """As ONNX has it."""
+def number(value: float) -> rx.Expr:
+    return rx.const(value, "float32")
+
+
+def cube(x: rx.Expr, emit: Any) -> rx.Expr:
+    return R.multiply(x, emit(R.multiply(x, x)))
+
+
+SPELLED: dict[str, tuple[str, Callable[[rx.Expr, Any], rx.Expr]]] = {
+    "silu": ("silu", lambda x, emit: R.multiply(x, R.sigmoid(x))),
+    "silu, the other way": ("silu", lambda x, emit: R.multiply(R.sigmoid(x), x)),
+    "silu by exp": (
+        "silu",
+        lambda x, emit: R.divide(x, R.add(number(1), R.exp(R.negative(x)))),
+    ),
+    "gelu of ONNX": (
+        "gelu",
+        lambda x, emit: R.multiply(
+            R.multiply(x, R.add(R.erf(R.divide(x, number(2**0.5))), number(1))), number(0.5)
+        ),
+    ),
+    "gelu, half first": (
+        "gelu",
+        lambda x, emit: R.multiply(
+            R.multiply(number(0.5), x), R.add(number(1), R.erf(R.multiply(x, number(0.5**0.5))))
+        ),
+    ),
+    "gelu by tanh": (
+        "gelu_tanh",
+        lambda x, emit: R.multiply(
+            number(0.5),
+            R.multiply(
+                x,
+                R.add(
+                    number(1),
+                    R.tanh(
+                        R.multiply(
+                            number(0.7978845608),
+                            R.add(x, R.multiply(number(0.044715), cube(x, emit))),
+                        )
+                    ),
+                ),
+            ),
+        ),
+    ),
+    "something like silu": (
+        "",
+        lambda x, emit: R.multiply(x, R.sigmoid(R.multiply(x, number(1.702)))),
+    ),
+    "twice": ("", lambda x, emit: R.multiply(x, number(2))),
+    "two values": ("", lambda x, emit: R.multiply(x, R.sigmoid(emit(R.negative(biased(x)))))),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_activations_written_out(name: str) -> None:
+    ending, spelled = SPELLED[name]
     x = rx.Var("x", T(SHAPE))
     builder = rx.BlockBuilder()
     with builder.function("main", [x]):
         with builder.dataflow():
             value = builder.emit(biased(product(x)))
-            parts = [value, builder.emit(R.sigmoid(value))]
-            made = builder.emit_output(R.multiply(parts[order], parts[1 - order]))
+            made = builder.emit_output(builder.normalize(spelled(value, builder.emit)))
+        builder.emit_func_output(made)
+    mod = builder.get()
+    planned = CallProducts()(mod)
+    ((_, given),) = found(planned)
+    assert given["ending"] == ending
+    operators = [
+        b.value.op.name for b in bindings_of(planned["main"].body) if hasattr(b.value, "op")
+    ]
+    written = {"relax.erf", "relax.tanh", "relax.sigmoid", "relax.exp", "relax.multiply"}
+    assert bool(written & set(operators)) == (not ending)
+    given_x = RNG.standard_normal(SHAPE, "float32")
+    wanted = evaluate(mod["main"], [given_x])
+    made = np.asarray(rx.VirtualMachine(rx.build(mod, "cpu"))["main"](given_x))
+    np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=2e-5)
+
+
+def test_what_is_read_on_the_way_stays() -> None:
+    x = rx.Var("x", T(SHAPE))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            value = builder.emit(product(x))
+            gate = builder.emit(R.sigmoid(value))
+            made = builder.emit_output(R.add(R.multiply(value, gate), gate))
         builder.emit_func_output(made)
     ((_, given),) = found(CallProducts()(builder.get()))
-    assert given["ending"] == "silu"
+    assert given["ending"] == ""
 
 
 NONE: dict[str, Body] = {

@@ -152,6 +152,12 @@ def test_what_follows(call: Described, ending: str) -> None:
     operands[2][...] = np.linspace(-30, 30, call.results, dtype="float32")
     operands[0].reshape(-1)[0] = np.nan
     made, wanted = called(call, operands), in_torch(call, weight, operands)
+    if isinstance(call, Product) and ending:
+        # Infinity stays, or is held.
+        operands[0].reshape(-1)[0] = np.inf
+        operands[1][...] = np.abs(operands[1])
+        limit = {"relu6": 6.0, "sigmoid": 1.0}.get(ending, np.inf)
+        np.testing.assert_array_equal(called(call, operands)[0, 0], limit)
     # A patch has the pixel in all of its results, a window in those that it lies under.
     assert np.isnan(wanted).any()
     assert np.isnan(made[np.isnan(wanted)]).all()

@@ -76,7 +76,8 @@ inline Vector complement_of_error(Vector v) {
 inline Vector gelu(Vector v) {
   const Vector zero = {};
   const Vector size = v < zero ? -v : v;
-  const Vector part = 0.5f * v * complement_of_error(size * 0.707106781f);
+  // Of what is far from 0 the part is 0, also of infinity.
+  const Vector part = 0.5f * limited(v, -13.0f, 13.0f) * complement_of_error(size * 0.707106781f);
   return v < zero ? part : v - part;
 }
 

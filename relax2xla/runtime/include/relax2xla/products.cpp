@@ -130,8 +130,8 @@ struct Convolution {
     for (const Part& part : parts) {
       const bool first = &part == &parts.front(), last = &part == &parts.back();
       for (int64_t column = begin; column < end; column += kColumns)
-        panels(from, to, column, std::min<int64_t>(kColumns, end - column), part, first,
-               last, held, {nullptr, low, high}, under);
+        panels(from, to, column, std::min<int64_t>(kColumns, end - column), part, first, last, held,
+               {nullptr, low, high}, under);
     }
   }
 
@@ -150,8 +150,8 @@ struct Convolution {
     // While a panel is used, the next one comes nearer, a part with each tile.
     const int64_t bytes = part.taps * part.channels * kPanel * 4;
     const char* ahead = reinterpret_cast<const char*>(panel + kPanels * next);
-    const int64_t each = bytes * kPanels * kRows / (to - from) / 64 * 64 + 64;
     const char* const beyond = column + kColumns < results ? ahead + bytes : ahead;
+    const int64_t each = bytes * kRows / (to - from) / 64 * 64 + 64;
     relax2xla::Tile* const full = relax2xla::tile_of(kRows, vectors);
     for (int64_t p = from; p < to; p += kRows) {
       for (const char* const until = std::min(ahead + each, beyond); ahead < until; ahead += 64)
@@ -243,12 +243,11 @@ void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bia
               int64_t step, int64_t top, int64_t left, int64_t dilated_rows,
               int64_t dilated_columns, int64_t groups, int64_t is_added, int64_t ending,
               const DLTensor* result) {
-  const int64_t* shape = result->shape;
+  const int64_t *from = image->shape, *to = result->shape;
   compute({numbers(image), numbers(weight), numbers(bias), is_added ? numbers(added) : nullptr,
-           static_cast<float*>(result->data), image->shape[1], image->shape[2],
-           image->shape[3] / groups, shape[1], shape[2], shape[3] / groups, shape[0] * shape[1] * shape[2], window_height,
-           window_width, steps, step, top, left, dilated_rows, dilated_columns, ending, image->shape[3],
-           shape[3], groups, {}});
+           static_cast<float*>(result->data), from[1], from[2], from[3] / groups, to[1], to[2],
+           to[3] / groups, to[0] * to[1] * to[2], window_height, window_width, steps, step, top,
+           left, dilated_rows, dilated_columns, ending, from[3], to[3], groups, {}});
 }
 
 void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias,
