@@ -208,11 +208,15 @@ def _log_add_exp(a: Expr, b: Expr) -> Expr:
 
 
 def _smooth_log_add_exp(a: Expr, b: Expr) -> Expr:
-    # Of equal ones each has a half.
-    half = full_like(a, 0.5)
+    # Of equal ones each has a half, and around them it is (a + b) / 2 + log(2) + (a - b)^2 / 8; what is
+    # not equal, and infinity, must not come near the square, not even where nobody selects it.
+    half, zero, equal = full_like(a, 0.5), full_like(a, 0), compare(a, b, "EQ")
+    finite = compare(hlo("abs", a), full_like(a, math.inf), "LT")
+    apart = select(hlo("and", equal, finite), hlo("subtract", a, b), zero)
+    curved = hlo("multiply", hlo("multiply", apart, apart), full_like(a, 0.125))
     middle = hlo("add", hlo("multiply", a, half), hlo("multiply", b, half))
-    twice = hlo("add", middle, full_like(a, math.log(2)))
-    return select(compare(a, b, "EQ"), twice, _log_add_exp(a, b))
+    twice = hlo("add", hlo("add", middle, curved), full_like(a, math.log(2)))
+    return select(equal, twice, _log_add_exp(a, b))
 
 
 def _smooth_power(a: Expr, b: Expr) -> Expr:

@@ -424,15 +424,14 @@ def logcumsumexp(ctx: Context, self: Expr, dim: int) -> Expr:
     def step(k: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
         (total,) = values
         here = ctx.emit(_loops.element(x, k, axis))
-        if is_complex(x):
-            # The real parts tell which of the two is the larger number.
-            first = ctx.emit(R.greater_equal(row("real", total), row("real", here)))
-            high, low = R.where(first, total, here), R.where(first, here, total)
-        else:
-            high, low = R.maximum(total, here), R.minimum(total, here)
-        high = ctx.emit(high)
+        if not is_complex(x):
+            made = ctx.emit(R.log_add_exp(total, here))
+            return [made], [made]
+        # The real parts tell which of the two is the larger number.
+        first = ctx.emit(R.greater_equal(row("real", total), row("real", here)))
+        high, low = ctx.emit(R.where(first, total, here)), R.where(first, here, total)
         gap = row("log_plus_one", R.exp(R.subtract(low, high)))
-        size = ctx.emit(row("real", high) if is_complex(x) else high)
+        size = ctx.emit(row("real", high))
         made = R.where(R.isinf(size), high, R.add(high, gap))
         made = ctx.emit(R.where(R.isnan(size), high, made))
         return [made], [made]
