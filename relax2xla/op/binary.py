@@ -208,7 +208,7 @@ def _log_add_exp(a: Expr, b: Expr) -> Expr:
 
 
 def _smooth_log_add_exp(a: Expr, b: Expr) -> Expr:
-    # Of equal ones each has a half, and around them it is (a + b) / 2 + log(2) + (a - b)^2 / 8; what is
+    # Of equal ones each has a half; around them it is (a + b) / 2 + log(2) + (a - b)^2 / 8. What is
     # not equal, and infinity, must not come near the square, not even where nobody selects it.
     half, zero, equal = full_like(a, 0.5), full_like(a, 0), compare(a, b, "EQ")
     finite = compare(hlo("abs", a), full_like(a, math.inf), "LT")
