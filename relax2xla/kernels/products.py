@@ -129,6 +129,7 @@ class Product:
 
     name: ClassVar[str] = f"{_PREFIX}product"
     symbol: ClassVar[str] = "relax2xla_products_multiply"
+    groups: ClassVar[int] = 1
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -184,6 +185,7 @@ class Winograd:
 
     name: ClassVar[str] = f"{_PREFIX}winograd"
     symbol: ClassVar[str] = "relax2xla_products_winograd"
+    groups: ClassVar[int] = 1
 
     @property
     def convolution(self) -> Convolution:

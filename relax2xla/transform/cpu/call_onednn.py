@@ -34,10 +34,10 @@ from relax2xla.ir import (
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_deep, bindings_of, reads
 from relax2xla.kernels import depthwise, products
-from relax2xla.kernels.native import Tensor
 from relax2xla.kernels.onednn import choice
 from relax2xla.kernels.onednn.calls import FORMS, Convolution, Product
 from relax2xla.transform.core import Pass, PassContext, register
+from relax2xla.transform.cpu.native_sites import tensor_of
 
 # Operators to what oneDNN calls them.
 _FUNCTIONS: Final[Mapping[str, str]] = {
@@ -215,7 +215,7 @@ def _site(value: Expr, bound: Mapping[Var, Expr]) -> _Site | None:
 
 
 def _convolution(call: Call) -> _Site | None:
-    image, window, result = (_tensor(v) for v in (*call.args[:2], call))
+    image, window, result = (tensor_of(v) for v in (*call.args[:2], call))
     if image is None or window is None or result is None:
         return None
     if {image.dtype, window.dtype, result.dtype} != {"float32"}:
@@ -244,11 +244,11 @@ def _convolution(call: Call) -> _Site | None:
 
 def _product(call: Call, bound: Mapping[Var, Expr]) -> _Site | None:
     """A product of integers of 8 bits: converted before, or by the product itself."""
-    result = _tensor(call)
+    result = tensor_of(call)
     if result is None or result.dtype != "int32":
         return None
     operands = [_narrow(a, bound) for a in call.args]
-    kinds = [_tensor(o) for o in operands]
+    kinds = [tensor_of(o) for o in operands]
     if not all(k is not None and k.dtype in ("int8", "uint8") for k in kinds):
         return None
     left, right = [k for k in kinds if k is not None]
@@ -295,7 +295,7 @@ def _with(group: _Group, var: Var, b: VarBinding) -> _Group | None:
         (other,) = [a for a in call.args if a is not var]
         fusion = _addition(group, other)
         extra = [other]
-    if fusion is None or _tensor(call) != group.described.result:
+    if fusion is None or tensor_of(call) != group.described.result:
         return None
     described = replace(group.described, fusions=(*group.described.fusions, fusion))
     return _Group(group.site, [*group.bindings, b], described, [*group.operands, *extra])
@@ -303,7 +303,7 @@ def _with(group: _Group, var: Var, b: VarBinding) -> _Group | None:
 
 def _addition(group: _Group, other: Expr) -> str | None:
     """What an addition to the result of a group is; None where it is nothing that can be fused."""
-    given, result = _tensor(other), group.described.result
+    given, result = tensor_of(other), group.described.result
     if given is None or given.dtype != result.dtype or not isinstance(other, Var):
         return None
     if given.shape == result.shape:
@@ -318,7 +318,7 @@ def _arranged(operand: Expr, order: Sequence[int], described: Described, place: 
     if order:
         return _permuted(operand, order)
     wanted = described.operands[place]
-    given = _tensor(operand)
+    given = tensor_of(operand)
     assert given is not None
     if given.shape != wanted.shape:
         return Op.get("relax.reshape")(operand, wanted.shape)
@@ -326,15 +326,6 @@ def _arranged(operand: Expr, order: Sequence[int], described: Described, place: 
 
 
 # -- small things ----------------------------------------------------------------------------------
-def _tensor(value: Expr) -> Tensor | None:
-    """The kind of a value whose shape is known."""
-    info = value.struct_info_
-    if not isinstance(info, TensorStructInfo) or info.dims is None:
-        return None
-    shape = tuple(d for d in info.dims if isinstance(d, int))
-    return Tensor(shape, info.dtype) if len(shape) == len(info.dims) else None
-
-
 def _dtype(value: Expr) -> str:
     info = value.struct_info
     assert isinstance(info, TensorStructInfo)

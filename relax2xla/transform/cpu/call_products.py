@@ -20,7 +20,7 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, Rule
-from relax2xla.ir import Expr, Function, IRModule, TensorStructInfo, Tuple
+from relax2xla.ir import Expr, Function, IRModule, Tuple
 from relax2xla.ir.make import const
 from relax2xla.ir.op import call_attrs
 from relax2xla.kernels.native import ENDINGS, may_call
@@ -36,10 +36,15 @@ from relax2xla.kernels.products import (
     points,
 )
 from relax2xla.transform.core import Pass, PassContext, register
-from relax2xla.transform.cpu.native_sites import Site, Sites, ended, with_composites
+from relax2xla.transform.cpu.native_sites import (
+    Site,
+    Sites,
+    ended,
+    tensor_of,
+    with_composites,
+)
 from relax2xla.transform.cpu.windows import LAYOUTS, Windows, is_known
 from relax2xla.transform.layout.feature_major import is_linear
-from relax2xla.transform.layout.propagation import dims_of
 
 Described: TypeAlias = Convolution | Product | Winograd
 
@@ -89,8 +94,7 @@ class _Calls(Sites):
         """See :class:`Sites`."""
         x, weight, bias, added = params
         depth = described.operands[1].shape[1:-1]
-        groups = described.groups if isinstance(described, Convolution) else 1
-        plain = unpacked(weight, depth, described.results, groups)
+        plain = unpacked(weight, depth, described.results, described.groups)
         if isinstance(described, Product):
             made: Expr = R.matmul(x, plain)
         else:
@@ -105,7 +109,7 @@ class _Calls(Sites):
                 convolution.strides,
                 convolution.padding,
                 convolution.dilation,
-                groups=groups,
+                groups=convolution.groups,
                 data_layout="NHWC",
                 kernel_layout="HWIO",
             )
@@ -148,10 +152,8 @@ class _Calls(Sites):
         given, matrix = _known(x), _known(weight)
         if not given or not matrix:
             return None
-        described = Product(given, matrix[0])
-        if described.problem() or not pays(described):
-            return None
-        return self._call(m, described, x, m.bind("matrix", R.permute_dims(weight)))
+        matrix_of = m.bind("matrix", R.permute_dims(weight))
+        return self._call(m, Product(given, matrix[0]), x, matrix_of)
 
     def _call(
         self, m: Match, described: Convolution | Product, x: Expr, weight: Expr
@@ -168,8 +170,8 @@ class _Calls(Sites):
                 flat = R.reshape(values, (shape[1], shape[2], filtered.results))
                 panels = m.bind("panels", packed(m.bind("flat", flat)))
                 return self.composite(m, Site(filtered, x, panels))
-        groups = described.groups if isinstance(described, Convolution) else 1
-        return self.composite(m, Site(described, x, m.bind("panels", packed(weight, groups))))
+        panels = m.bind("panels", packed(weight, described.groups))
+        return self.composite(m, Site(described, x, panels))
 
 
 def form(call: Described) -> Function:
@@ -224,8 +226,5 @@ def unpacked(weight: Expr, depth: Sequence[int], results: int, groups: int = 1) 
 
 def _known(value: Expr) -> tuple[int, ...] | None:
     """The shape of a value of float32, where it is known."""
-    info, dims = value.struct_info_, dims_of(value)
-    if not isinstance(info, TensorStructInfo) or info.dtype != "float32" or dims is None:
-        return None
-    known = tuple(d for d in dims if isinstance(d, int))
-    return known if len(known) == len(dims) else None
+    tensor = tensor_of(value)
+    return tensor.shape if tensor is not None and tensor.dtype == "float32" else None

@@ -33,7 +33,7 @@ from relax2xla.ir import (
     IRModule,
     Op,
     SeqExpr,
-    TensorStructInfo,
+    Span,
     Var,
     VarBinding,
 )
@@ -57,6 +57,7 @@ from relax2xla.transform.cpu.integer_values import (
     is_single,
     pooled,
 )
+from relax2xla.transform.cpu.native_sites import composite_of
 
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
@@ -130,7 +131,7 @@ class _Composites:
         return type(block)(out, block.span)
 
     def call(
-        self, call: calls.Call, operands: Sequence[Expr], emitter: Emitter, span: object
+        self, call: calls.Call, operands: Sequence[Expr], emitter: Emitter, span: Span | None
     ) -> Var:
         """A variable for the result of a composite."""
         symbol = self.known.get(call)
@@ -138,14 +139,7 @@ class _Composites:
             symbol = f"{self.name}{calls.FAMILY.forms}{len(self.forms)}"
             self.known[call] = symbol
             self.forms[GlobalVar(symbol)] = form(call)
-        value = Op.get("relax.stablehlo.composite")(
-            *(emitter.operand(o, span) for o in operands),
-            name=call.name,
-            composite_attributes=call.attributes,
-            decomposition=symbol,
-            sinfo_args=[TensorStructInfo(call.result.shape, call.result.dtype)],
-            span=span,
-        )
+        value = composite_of(call, [emitter.operand(o, span) for o in operands], symbol, span)
         return emitter.bind(value, span=span)
 
     # -- which composites can be made --------------------------------------------------------------

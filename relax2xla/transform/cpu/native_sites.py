@@ -29,6 +29,7 @@ from relax2xla.ir import (
     GlobalVar,
     IRModule,
     Op,
+    Span,
     TensorStructInfo,
     Var,
     VarBinding,
@@ -36,7 +37,8 @@ from relax2xla.ir import (
 from relax2xla.ir.make import const
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.kernels.native import Family
+from relax2xla.kernels.native import Call as NativeCall
+from relax2xla.kernels.native import Family, Tensor
 
 _COMPOSITE: Final = "relax.stablehlo.composite"
 
@@ -93,7 +95,7 @@ class Sites(ABC):
         followers = [
             Rule(is_op("relax.add")(_x, _other), self._sum),
             *(
-                Rule(is_op(name)(_x), lambda m, e=ending: self._ended(m, e, 1))
+                Rule(is_op(name)(_x), lambda m, e=ending: self._ended(m, e))
                 for ending, name in _OPERATORS.items()
             ),
             Rule(is_op("relax.multiply")(_x, _other), self._spelled),
@@ -127,14 +129,7 @@ class Sites(ABC):
         """The composite for a call."""
         forms = self.family.forms
         symbol = self.symbols.setdefault(described, f"{self.name}{forms}{len(self.symbols)}")
-        made = described.result
-        return Op.get(_COMPOSITE)(
-            *operands,
-            name=described.name,
-            composite_attributes=described.attributes,
-            decomposition=symbol,
-            sinfo_args=[TensorStructInfo(made.shape, made.dtype)],
-        )
+        return composite_of(described, operands, symbol)
 
     def composite(self, m: Match, site: Site) -> Expr | None:
         """The call for a site, in the place of a match; None where there is none."""
@@ -180,8 +175,8 @@ class Sites(ABC):
             return self.composite(m, grown)
         return None
 
-    def _ended(self, m: Match, ending: str, uses: int) -> Expr | None:
-        site = self.open(m, m[_x], uses) if ending in self.endings else None
+    def _ended(self, m: Match, ending: str) -> Expr | None:
+        site = self.open(m, m[_x]) if ending in self.endings else None
         if site is None:
             return None
         m.drop(m[_x])
@@ -275,6 +270,30 @@ def with_composites(mod: IRModule, kind: Callable[[str], Sites]) -> IRModule:
             new[gvar] = made
             new.update(sites.forms(made))
     return mod.replace(new) if len(new) > len(mod.functions) else mod
+
+
+def composite_of(
+    described: NativeCall, operands: Sequence[Expr], symbol: str, span: Span | None = None
+) -> Call:
+    """The composite for a call, whose form in rows is the function ``symbol``."""
+    made = described.result
+    return Op.get(_COMPOSITE)(
+        *operands,
+        name=described.name,
+        composite_attributes=described.attributes,
+        decomposition=symbol,
+        sinfo_args=[TensorStructInfo(made.shape, made.dtype)],
+        span=span,
+    )
+
+
+def tensor_of(value: Expr) -> Tensor | None:
+    """The kind of a value whose shape is known."""
+    info = value.struct_info_
+    if not isinstance(info, TensorStructInfo) or info.dims is None:
+        return None
+    shape = tuple(d for d in info.dims if isinstance(d, int))
+    return Tensor(shape, info.dtype) if len(shape) == len(info.dims) else None
 
 
 # -- what follows, in rows -------------------------------------------------------------------------

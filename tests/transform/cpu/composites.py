@@ -1,7 +1,10 @@
-"""What tests of ComputeInIntegers look at, whichever importer a module is from."""
+"""Modules of one value, and what of them became composites."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import relax2xla as rx
 from relax2xla.ir import IRModule
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
@@ -13,3 +16,14 @@ def composites_of(mod: IRModule) -> list[str]:
     found = [b.value for b in bindings_of(ComputeInIntegers()(mod)["main"].body)]
     named = [v.attrs["name"] for v in found if is_op(v, "relax.stablehlo.composite")]
     return [str(n).rpartition(".")[2] for n in named]
+
+
+def module(body: Callable[[rx.Expr], rx.Expr], shape: tuple[int, ...]) -> IRModule:
+    """``main`` gives what ``body`` makes of an argument of float32."""
+    x = rx.Var("x", rx.TensorStructInfo(shape))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit_output(builder.normalize(body(x)))
+        builder.emit_func_output(made)
+    return builder.get()

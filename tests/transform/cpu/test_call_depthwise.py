@@ -20,6 +20,8 @@ from relax2xla.transform.cpu import call_depthwise
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
 
+from . import composites
+
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
 T = rx.TensorStructInfo
@@ -44,13 +46,7 @@ def hardswish(x: rx.Expr, shift: float = 3) -> rx.Expr:
 
 
 def module(body: Body, shape: tuple[int, ...] = SHAPE) -> rx.IRModule:
-    x = rx.Var("x", T(shape))
-    builder = rx.BlockBuilder()
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            made = builder.emit_output(builder.normalize(body(x)))
-        builder.emit_func_output(made)
-    return builder.get()
+    return composites.module(body, shape)
 
 
 def attributes(mod: rx.IRModule) -> list[dict[str, Any]]:

@@ -21,6 +21,8 @@ from relax2xla.transform.cpu.call_products import CallProducts
 from relax2xla.transform.params.lift_weights import lift_weights
 from relax2xla.transform.pipeline import default
 
+from . import composites
+
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
 T = rx.TensorStructInfo
@@ -55,13 +57,7 @@ def linear(x: rx.Expr) -> rx.Expr:
 
 
 def module(body: Body, shape: tuple[int, ...] = SHAPE) -> rx.IRModule:
-    x = rx.Var("x", T(shape))
-    builder = rx.BlockBuilder()
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            made = builder.emit_output(builder.normalize(body(x)))
-        builder.emit_func_output(made)
-    return builder.get()
+    return composites.module(body, shape)
 
 
 def found(mod: rx.IRModule) -> list[tuple[str, dict[str, Any]]]:

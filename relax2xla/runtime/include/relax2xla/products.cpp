@@ -72,7 +72,8 @@ struct Convolution {
   int64_t ending;
   // Numbers from a pixel to the next, and from a result to the next; groups of channels.
   int64_t pitch, apart, groups;
-  std::vector<float> nothing;
+  // The pixels around an image: zeros.
+  const float* nothing;
 
   int64_t taps() const { return window_height * window_width; }
 
@@ -103,7 +104,7 @@ struct Convolution {
           const int64_t column = x + j * dilated_columns;
           *at = inside && column >= 0 && column < width
                     ? plane + (row * width + column) * pitch
-                    : nothing.data();
+                    : nothing;
         }
       }
     }
@@ -212,13 +213,12 @@ void compute(Convolution c) {
   std::vector<float> padded;
   if (c.groups == 1 && c.channels < kFew && c.window_width > 1 && c.dilated_columns == 1)
     join_rows(c, c.pixels / (c.rows * c.columns), padded);
-  c.nothing.assign(static_cast<size_t>(c.channels), 0.0f);
+  const std::vector<float> nothing(static_cast<size_t>(c.channels), 0.0f);
+  c.nothing = nothing.data();
   const std::vector<Part> parts = parts_of(c.taps(), c.channels);
   const int64_t depth = std::min(kDepth, c.taps() * c.channels);
-  // Blocks of one size, so that no few pixels behind the others read the whole weight again.
-  const int64_t near = std::max<int64_t>(kRows, kNear / depth);
-  const int64_t about = std::max<int64_t>(1, (c.pixels + near / 2) / near);
-  const int64_t block = ((c.pixels + about - 1) / about + kRows - 1) / kRows * kRows;
+  const int64_t block =
+      relax2xla::block_of(c.pixels, std::max<int64_t>(kRows, kNear / depth));
   const int64_t blocks = (c.pixels + block - 1) / block, bands = (c.results + kWidth - 1) / kWidth;
   const int64_t work = block * std::min(kWidth, c.results) * c.taps() * c.channels;
   const int64_t units = c.groups * blocks * bands;
@@ -247,7 +247,7 @@ void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bia
   compute({numbers(image), numbers(weight), numbers(bias), is_added ? numbers(added) : nullptr,
            static_cast<float*>(result->data), from[1], from[2], from[3] / groups, to[1], to[2],
            to[3] / groups, to[0] * to[1] * to[2], window_height, window_width, steps, step, top,
-           left, dilated_rows, dilated_columns, ending, from[3], to[3], groups, {}});
+           left, dilated_rows, dilated_columns, ending, from[3], to[3], groups, nullptr});
 }
 
 void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias,
@@ -257,7 +257,7 @@ void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias
   const int64_t channels = rows->shape[rows->ndim - 1], results = result->shape[rows->ndim - 1];
   compute({numbers(rows), numbers(weight), numbers(bias), is_added ? numbers(added) : nullptr,
            static_cast<float*>(result->data), 1, count, channels, 1, count, results, count, 1, 1, 1,
-           1, 0, 0, 1, 1, ending, channels, results, 1, {}});
+           1, 0, 0, 1, 1, ending, channels, results, 1, nullptr});
 }
 
 template <int64_t Size>

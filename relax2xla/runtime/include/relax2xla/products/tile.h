@@ -4,6 +4,7 @@
 
 #include <relax2xla/activations.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace relax2xla {
@@ -94,6 +95,13 @@ Tile* tile_of(int64_t rows, int64_t vectors) {
   } else {
     return vectors >= Vectors ? tile<Rows, Vectors> : tile_of<Rows, Vectors - 1>(rows, vectors);
   }
+}
+
+/* How many of `count` pixels are computed together, about `most`, in whole tiles: blocks are of one
+ * size, so that no few pixels behind the others read the whole weight again. */
+inline int64_t block_of(int64_t count, int64_t most) {
+  const int64_t blocks = std::max<int64_t>(1, (count + most / 2) / most);
+  return ((count + blocks - 1) / blocks + kRows - 1) / kRows * kRows;
 }
 
 }  // namespace relax2xla

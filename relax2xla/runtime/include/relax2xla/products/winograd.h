@@ -184,8 +184,7 @@ struct Winograd {
   void compute() const {
     const int64_t patches = batch * down() * across();
     const int64_t most = std::max<int64_t>(kLeast, kNear / (kAll * channels));
-    const int64_t about = std::max<int64_t>(1, (patches + most / 2) / most);
-    const int64_t each = ((patches + about - 1) / about + kRows - 1) / kRows * kRows;
+    const int64_t each = block_of(patches, most);
     in_ranges((patches + each - 1) / each, 1, [&](int64_t begin, int64_t end) {
       static thread_local std::vector<float> memory;
       for (int64_t i = begin; i < end; ++i)
