@@ -86,7 +86,7 @@ template <int64_t Ending>
 inline Vector activated(Vector v) {
   if constexpr (Ending == kRelu) return v < Vector{} ? Vector{} : v;
   if constexpr (Ending == kRelu6) return limited(v, 0.0f, 6.0f);
-  if constexpr (Ending == kHardswish) return v * limited(v + 3.0f, 0.0f, 6.0f) / 6.0f;
+  if constexpr (Ending == kHardswish) return v * limited(v + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f);
   if constexpr (Ending == kSigmoid) return sigmoid(v);
   if constexpr (Ending == kSilu) return v * sigmoid(v);
   if constexpr (Ending == kGelu) return gelu(v);

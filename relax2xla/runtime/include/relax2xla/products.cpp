@@ -2,7 +2,7 @@
  *
  * Numbers are float32. An image is [n, height, width, channels], a matrix is an image of one row; a
  * weight lies in panels of `kPanel` results: [panels, taps, channels, kPanel], with zeros behind the
- * last result. A tile is `kRows` pixels of one panel, or of some: its sums stay in registers, while
+ * last result. A tile is some pixels by some vectors of results: its sums stay in registers, while
  * the pixels under a tap are read by pointers, so that no image is copied. What follows is computed
  * while a tile is in the nearest cache.
  */
@@ -20,17 +20,20 @@
 
 namespace {
 
-using relax2xla::kColumns;
 using relax2xla::kLanes;
 using relax2xla::kPanel;
-using relax2xla::kPanels;
-using relax2xla::kRows;
 using relax2xla::load;
 using relax2xla::store;
 using relax2xla::Vector;
 
+// Columns of the widest tile, and results of the largest.
+constexpr int64_t kColumns = (relax2xla::kVectors + 1) * kLanes, kTile = relax2xla::kSums * kLanes;
 // Numbers of a panel that the nearest cache holds, of an image that the next one does.
 constexpr int64_t kDepth = 256, kNear = 48 * 1024;
+// Pixels that are computed together where the next cache holds the weight, of so many numbers.
+constexpr int64_t kTogether = 96, kLight = 64 * 1024;
+// Numbers of an image that no near cache holds.
+constexpr int64_t kLarge = 256 * 1024;
 // Channels that are few.
 constexpr int64_t kFew = 16;
 // Results of a row that one thread computes, and multiplications that are worth a thread.
@@ -72,15 +75,16 @@ struct Convolution {
   int64_t ending;
   // Numbers from a pixel to the next, and from a result to the next; groups of channels.
   int64_t pitch, apart, groups;
-  // The pixels around an image: zeros.
+  // The pixels around an image: zeros. The first channel.
   const float* nothing;
+  int64_t first;
 
   int64_t taps() const { return window_height * window_width; }
 
-  /* The same for one of the groups alone. */
+  /* The same for one of the groups alone; the pixels are those of all. */
   Convolution of_group(int64_t group) const {
     Convolution c = *this;
-    c.image += group * channels;
+    c.first += group * channels;
     c.weight += group * ((results + kPanel - 1) / kPanel) * kPanel * taps() * channels;
     c.bias += group * results;
     c.added += added == nullptr ? 0 : group * results;
@@ -88,26 +92,43 @@ struct Convolution {
     return c;
   }
 
-  /* The pixels under the windows of results [from, to), tap by tap for each tile. */
+  /* The pixels under the windows of results [from, to), tap by tap. */
   void find(int64_t from, int64_t to, std::vector<const float*>& found) const {
-    const int64_t tiles = (to - from + kRows - 1) / kRows;
-    found.resize(static_cast<size_t>(tiles * taps() * kRows));
-    for (int64_t p = from; p < from + tiles * kRows; ++p) {
-      const float** at = found.data() + (p - from) / kRows * taps() * kRows + (p - from) % kRows;
-      const int64_t x = p % columns * step - left, line = p / columns;
-      const int64_t y = line % rows * steps - top;
+    const int64_t count = to - from;
+    found.resize(static_cast<size_t>(count * taps()));
+    for (int64_t p = from, some; p < to; p += some) {
+      const int64_t line = p / columns, x = p % columns;
+      some = std::min(columns - x, to - p);
       const float* plane = image + line / rows * height * width * pitch;
+      const float** at = found.data() + (p - from);
       for (int64_t i = 0; i < window_height; ++i) {
-        const int64_t row = y + i * dilated_rows;
-        const bool inside = p < to && row >= 0 && row < height;
-        for (int64_t j = 0; j < window_width; ++j, at += kRows) {
-          const int64_t column = x + j * dilated_columns;
-          *at = inside && column >= 0 && column < width
-                    ? plane + (row * width + column) * pitch
-                    : nothing;
+        const int64_t y = line % rows * steps - top + i * dilated_rows;
+        for (int64_t j = 0; j < window_width; ++j, at += count) {
+          if (y < 0 || y >= height) {
+            std::fill_n(at, some, nothing);
+            continue;
+          }
+          int64_t column = x * step - left + j * dilated_columns;
+          for (int64_t n = 0; n < some; ++n, column += step)
+            at[n] = column >= 0 && column < width ? plane + (y * width + column) * pitch : nothing;
         }
       }
     }
+  }
+
+  /* Pixels under the windows of results [from, to) come nearer where the image is large: windows
+   * jump, so that the processor does not see what comes. `touched`: the end of what is near. */
+  void fetch(int64_t from, int64_t to, const float*& touched) const {
+    if (taps() == 1 || height * width * pitch < kLarge) return;
+    const auto row_of = [&](int64_t line, int64_t behind) {
+      const int64_t row = line % rows * steps - top + behind;
+      return image + (line / rows * height + std::clamp<int64_t>(row, 0, height)) * width * pitch;
+    };
+    const int64_t reach = (window_height - 1) * dilated_rows + 1;
+    const float* const end = row_of((to - 1) / columns, reach);
+    for (const float* at = std::max(row_of(from / columns, 0), touched); at < end; at += 16)
+      __builtin_prefetch(at, 0, 2);
+    touched = std::max(end, touched);
   }
 
   /* What follows the sums of `count` pixels of `wide` columns, `apart` numbers from each other. */
@@ -119,63 +140,58 @@ struct Convolution {
     }
   }
 
-  /* Results [from, to) of pixels, [begin, end) of columns. */
+  /* Results [from, to) of pixels, [begin, end) of columns, from the pixels `under` windows. */
   void run(int64_t from, int64_t to, int64_t begin, int64_t end, const std::vector<Part>& parts,
-           std::vector<const float*>& under) const {
-    find(from, to, under);
-    // Bounds are kept, and additions made, in registers.
-    const bool held = ending <= relax2xla::kRelu6;
-    const float infinity = std::numeric_limits<float>::infinity();
-    const float low = held && ending != relax2xla::kNone ? 0.0f : -infinity;
-    const float high = ending == relax2xla::kRelu6 ? 6.0f : infinity;
+           const float* const* under) const {
     for (const Part& part : parts) {
-      const bool first = &part == &parts.front(), last = &part == &parts.back();
-      for (int64_t column = begin; column < end; column += kColumns)
-        panels(from, to, column, std::min<int64_t>(kColumns, end - column), part, first, last, held,
-               {nullptr, low, high}, under);
+      const bool begins = &part == &parts.front(), ends = &part == &parts.back();
+      for (int64_t column = begin; column < end;)
+        column += tiles(from, to, column, end, part, begins, ends, under);
     }
   }
 
-  /* Results [from, to) of pixels in `wide` columns: a part of their sums. */
-  void panels(int64_t from, int64_t to, int64_t column, int64_t wide, const Part& part, bool first,
-              bool last, bool held, relax2xla::Last end,
-              const std::vector<const float*>& under) const {
+  /* Results [from, to) of pixels in the columns of a tile from `column`: a part of their sums. How
+   * many columns these are. */
+  int64_t tiles(int64_t from, int64_t to, int64_t column, int64_t beyond, const Part& part,
+                bool begins, bool ends, const float* const* under) const {
+    relax2xla::Tile tile =
+        relax2xla::tile_of(to - from, (beyond - column + kLanes - 1) / kLanes);
+    const int64_t all = tile.vectors * kLanes, wide = std::min(all, beyond - column);
     const int64_t depth = taps() * channels, next = depth * kPanel;
     const float* panel = weight + column * depth + (part.tap * channels + part.channel) * kPanel;
-    const int64_t vectors = (wide + kLanes - 1) / kLanes;
-    const bool whole = wide == vectors * kLanes;
-    float own[kColumns] = {}, made[kRows * kColumns], other[kRows * kColumns];
+    const bool whole = wide == all;
+    float own[kColumns] = {}, made[kTile], other[kTile];
     const float* start = bias + column;
     if (!whole) start = std::copy_n(start, wide, own) - wide;
-    const int64_t step_of_sums = whole ? apart : kColumns;
+    const int64_t step_of_sums = whole ? apart : all;
     // While a panel is used, the next one comes nearer, a part with each tile.
     const int64_t bytes = part.taps * part.channels * kPanel * 4;
-    const char* ahead = reinterpret_cast<const char*>(panel + kPanels * next);
-    const char* const beyond = column + kColumns < results ? ahead + bytes : ahead;
-    const int64_t each = bytes * kRows / (to - from) / 64 * 64 + 64;
-    relax2xla::Tile* const full = relax2xla::tile_of(kRows, vectors);
-    for (int64_t p = from; p < to; p += kRows) {
-      for (const char* const until = std::min(ahead + each, beyond); ahead < until; ahead += 64)
+    const char* ahead = reinterpret_cast<const char*>(panel + all / kPanel * next);
+    const char* const far = column + all < results ? ahead + bytes : ahead;
+    const int64_t each = bytes * tile.rows / (to - from) / 64 * 64 + 64;
+    under += part.tap * (to - from) - from;
+    relax2xla::Last last{nullptr, ending};
+    for (int64_t p = from; p < to; p += tile.rows) {
+      for (const char* const until = std::min(ahead + each, far); ahead < until; ahead += 64)
         __builtin_prefetch(ahead, 0, 2);
-      const int64_t count = std::min<int64_t>(kRows, to - p);
-      const float* const* at = under.data() + ((p - from) * taps() + part.tap * kRows);
+      if (to - p < tile.rows) tile = relax2xla::tile_of(to - p, tile.vectors);
       float* const out = result + p * apart + column;
-      if (added != nullptr && last) {
-        end.added = added + p * apart + column;
-        if (!whole) end.added = copied(end.added, apart, other, kColumns, count, wide);
+      if (added != nullptr && ends) {
+        last.added = added + p * apart + column;
+        if (!whole) last.added = copied(last.added, apart, other, all, tile.rows, wide);
       }
-      if (!whole && !first) copied(out, apart, made, kColumns, count, wide);
+      if (!whole && !begins) copied(out, apart, made, all, tile.rows, wide);
       float* const sums = whole ? out : made;
-      relax2xla::Tile* const tile = count == kRows ? full : relax2xla::tile_of(count, vectors);
-      tile(at, part.taps, part.channel, part.channels, panel, next, first ? start : nullptr,
-           last ? &end : nullptr, sums, step_of_sums);
-      if (last && !held) {
+      tile.run(under + p, to - from, part.taps, first + part.channel, part.channels, panel, next,
+               begins ? start : nullptr, ends ? &last : nullptr, sums, step_of_sums);
+      if (ends && !relax2xla::in_registers(ending)) {
         relax2xla::with_ending(ending, [&](auto known) {
-          finish<decltype(known)::value>(sums, step_of_sums, count, vectors * kLanes);
+          finish<decltype(known)::value>(sums, step_of_sums, tile.rows, all);
         });
       }
-      if (!whole) copied(made, kColumns, out, apart, count, wide);
+      if (!whole) copied(made, all, out, apart, tile.rows, wide);
     }
+    return all;
   }
 
   /* Rows of numbers, copied; where they are then. */
@@ -208,27 +224,32 @@ void join_rows(Convolution& c, int64_t batch, std::vector<float>& padded) {
   c.window_width = 1;
 }
 
-/* All results, in blocks of pixels and of columns. */
+/* All results, in blocks of pixels, groups, and blocks of columns. */
 void compute(Convolution c) {
   std::vector<float> padded;
   if (c.groups == 1 && c.channels < kFew && c.window_width > 1 && c.dilated_columns == 1)
     join_rows(c, c.pixels / (c.rows * c.columns), padded);
-  const std::vector<float> nothing(static_cast<size_t>(c.channels), 0.0f);
+  const std::vector<float> nothing(static_cast<size_t>(c.channels * c.groups), 0.0f);
   c.nothing = nothing.data();
   const std::vector<Part> parts = parts_of(c.taps(), c.channels);
-  const int64_t depth = std::min(kDepth, c.taps() * c.channels);
-  const int64_t block =
-      relax2xla::block_of(c.pixels, std::max<int64_t>(kRows, kNear / depth));
+  const int64_t depth = c.taps() * c.channels, width = std::min(kWidth, c.results);
+  const int64_t most = depth * width <= kLight ? kTogether : kNear / std::min(kDepth, depth);
+  const int64_t block = relax2xla::block_of(c.pixels, std::max<int64_t>(kTogether, most));
   const int64_t blocks = (c.pixels + block - 1) / block, bands = (c.results + kWidth - 1) / kWidth;
-  const int64_t work = block * std::min(kWidth, c.results) * c.taps() * c.channels;
-  const int64_t units = c.groups * blocks * bands;
-  relax2xla::in_ranges(units, kWork / work, [&](int64_t begin, int64_t end) {
+  const int64_t of_block = c.groups * bands;
+  relax2xla::in_ranges(blocks * of_block, kWork / (block * width * depth),
+                       [&](int64_t begin, int64_t end) {
     static thread_local std::vector<const float*> under;
+    const float* touched = nullptr;
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t from = unit / bands % blocks * block, column = unit % bands * kWidth;
-      c.of_group(unit / bands / blocks)
-          .run(from, std::min(c.pixels, from + block), column,
-               std::min(c.results, column + kWidth), parts, under);
+      const int64_t from = unit / of_block * block, to = std::min(c.pixels, from + block);
+      if (unit == begin || unit % of_block == 0) {
+        c.find(from, to, under);
+        c.fetch(from, to, touched);
+      }
+      const int64_t column = unit % bands * kWidth;
+      c.of_group(unit / bands % c.groups)
+          .run(from, to, column, std::min(c.results, column + kWidth), parts, under.data());
     }
   });
 }
@@ -247,7 +268,7 @@ void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bia
   compute({numbers(image), numbers(weight), numbers(bias), is_added ? numbers(added) : nullptr,
            static_cast<float*>(result->data), from[1], from[2], from[3] / groups, to[1], to[2],
            to[3] / groups, to[0] * to[1] * to[2], window_height, window_width, steps, step, top,
-           left, dilated_rows, dilated_columns, ending, from[3], to[3], groups, nullptr});
+           left, dilated_rows, dilated_columns, ending, from[3], to[3], groups, nullptr, 0});
 }
 
 void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias,
@@ -257,7 +278,7 @@ void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias
   const int64_t channels = rows->shape[rows->ndim - 1], results = result->shape[rows->ndim - 1];
   compute({numbers(rows), numbers(weight), numbers(bias), is_added ? numbers(added) : nullptr,
            static_cast<float*>(result->data), 1, count, channels, 1, count, results, count, 1, 1, 1,
-           1, 0, 0, 1, 1, ending, channels, results, 1, nullptr});
+           1, 0, 0, 1, 1, ending, channels, results, 1, nullptr, 0});
 }
 
 template <int64_t Size>

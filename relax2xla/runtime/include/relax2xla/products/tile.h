@@ -10,36 +10,46 @@
 namespace relax2xla {
 
 constexpr int kPanel = 16;
+// Vectors of results that a tile has, or one more where that leaves none; rows of one, and how many
+// vectors of sums registers hold: 24 of 32, or 12 of 16.
+constexpr int kVectors = 2, kMostRows = 12;
 #ifdef __AVX512F__
-// 24 registers of 32 hold sums.
-constexpr int kRows = 12, kPanels = 2;
+constexpr int kSums = 24;
 #else
-// 12 registers of 16.
-constexpr int kRows = 6, kPanels = 1;
+constexpr int kSums = 12;
 #endif
-constexpr int kColumns = kPanel * kPanels;
 
 /* What becomes of the sums of a tile while they are in registers: what is added to them, or none,
- * and the bounds that they are held in. */
+ * and what follows then: nothing, a bound, or hard swish. */
 struct Last {
   const float* added;
-  float low, high;
+  int64_t ending;
 };
 
-/* `Rows` pixels by `Vectors` vectors of results, rows `apart` numbers from each other. Sums begin
- * with the bias, or where there is none with what `out` has; `last`: none where more will come. */
+/* Whether a tile computes an ending in registers. */
+inline bool in_registers(int64_t ending) { return ending <= kHardswish; }
+
+/* `Rows` pixels by `Vectors` vectors of results, rows `apart` numbers from each other. The pixels
+ * under a tap are `count` pointers behind those under the one before. Sums begin with the bias, or
+ * where there is none with what `out` has; `last`: none where more will come. */
 template <int Rows, int Vectors>
-void tile(const float* const* pixels, int64_t taps, int64_t from, int64_t length,
+void tile(const float* const* pixels, int64_t count, int64_t taps, int64_t from, int64_t length,
           const float* panel, int64_t next, const float* bias, const Last* last, float* out,
           int64_t apart) {
   Vector sum[Rows][Vectors];
+  const auto each = [&](auto change) __attribute__((always_inline)) {
 #pragma GCC unroll 16
-  for (int r = 0; r < Rows; ++r) {
+    for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v)
-      sum[r][v] = load((bias != nullptr ? bias : out + r * apart) + v * kLanes);
+      for (int v = 0; v < Vectors; ++v) change(sum[r][v], r * apart + v * kLanes, v * kLanes);
+    }
+  };
+  if (bias != nullptr) {
+    each([&](Vector& s, int64_t, int64_t at) { s = load(bias + at); });
+  } else {
+    each([&](Vector& s, int64_t at, int64_t) { s = load(out + at); });
   }
-  for (int64_t t = 0; t < taps; ++t, pixels += kRows) {
+  for (int64_t t = 0; t < taps; ++t, pixels += count) {
     const float* row[Rows];
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) row[r] = pixels[r] + from;
@@ -57,51 +67,47 @@ void tile(const float* const* pixels, int64_t taps, int64_t from, int64_t length
       }
     }
   }
-  if (last != nullptr && last->added != nullptr) {
-#pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) sum[r][v] += load(last->added + r * apart + v * kLanes);
-    }
-  }
   if (last != nullptr) {
-#pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) sum[r][v] = limited(sum[r][v], last->low, last->high);
-    }
+    if (last->added != nullptr)
+      each([&](Vector& s, int64_t at, int64_t) { s += load(last->added + at); });
+    if (last->ending == kRelu) each([](Vector& s, int64_t, int64_t) { s = activated<kRelu>(s); });
+    if (last->ending == kRelu6) each([](Vector& s, int64_t, int64_t) { s = activated<kRelu6>(s); });
+    if (last->ending == kHardswish)
+      each([](Vector& s, int64_t, int64_t) { s = activated<kHardswish>(s); });
   }
-#pragma GCC unroll 16
-  for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) store(out + r * apart + v * kLanes, sum[r][v]);
-  }
+  each([&](Vector& s, int64_t at, int64_t) { store(out + at, s); });
 }
 
-using Tile = void(const float* const*, int64_t, int64_t, int64_t, const float*, int64_t,
-                  const float*, const Last*, float*, int64_t);
+/* A tile and its sizes. */
+struct Tile {
+  void (*run)(const float* const*, int64_t, int64_t, int64_t, int64_t, const float*, int64_t,
+              const float*, const Last*, float*, int64_t);
+  int64_t rows, vectors;
+};
 
-/* The tile of that many rows and vectors. */
-template <int Rows = kRows, int Vectors = kColumns / kLanes>
-Tile* tile_of(int64_t rows, int64_t vectors) {
-  if constexpr (Rows == 1 && Vectors == 1) {
-    return tile<1, 1>;
-  } else if constexpr (Rows == 1) {
-    return vectors >= Vectors ? tile<1, Vectors> : tile_of<1, Vectors - 1>(1, vectors);
-  } else if (rows < Rows) {
-    return tile_of<Rows - 1, Vectors>(rows, vectors);
-  } else if constexpr (Vectors == 1) {
-    return tile<Rows, 1>;
-  } else {
-    return vectors >= Vectors ? tile<Rows, Vectors> : tile_of<Rows, Vectors - 1>(rows, vectors);
+/* The largest tile for `rows` pixels, or fewer of them, by `Vectors` vectors. */
+template <int Vectors, int Rows = std::min(kMostRows, kSums / Vectors)>
+Tile tile_of_rows(int64_t rows) {
+  if constexpr (Rows > 1) {
+    // Of the larger ones every other is enough.
+    constexpr int kFewer = Rows > 8 ? 8 : Rows > 6 ? 6 : Rows - 1;
+    if (rows < Rows) return tile_of_rows<Vectors, kFewer>(rows);
   }
+  return {tile<Rows, Vectors>, Rows, Vectors};
+}
+
+/* The largest tile for `rows` pixels, or fewer, by `vectors` vectors, or fewer. */
+inline Tile tile_of(int64_t rows, int64_t vectors) {
+  if (vectors == kVectors + 1) return tile_of_rows<kVectors + 1>(rows);
+  return vectors >= kVectors ? tile_of_rows<kVectors>(rows) : tile_of_rows<1>(rows);
 }
 
 /* How many of `count` pixels are computed together, about `most`, in whole tiles: blocks are of one
  * size, so that no few pixels behind the others read the whole weight again. */
 inline int64_t block_of(int64_t count, int64_t most) {
+  constexpr int64_t kWhole = kSums / kVectors;
   const int64_t blocks = std::max<int64_t>(1, (count + most / 2) / most);
-  return ((count + blocks - 1) / blocks + kRows - 1) / kRows * kRows;
+  return ((count + blocks - 1) / blocks + kWhole - 1) / kWhole * kWhole;
 }
 
 }  // namespace relax2xla

@@ -59,7 +59,7 @@ inline void results_of(const Vector* m, Vector* y) {
 
 template <int Size>
 struct Winograd {
-  static constexpr int kPoints = Size + 2, kAll = kPoints * kPoints;
+  static constexpr int kPoints = Size + 2, kAll = kPoints * kPoints, kColumns = kVectors * kLanes;
   // Numbers of the values of some patches, which the second cache holds, and of a panel; patches
   // that are worth reading the weight once more.
   static constexpr int64_t kNear = 72 * 1024, kDepth = 256, kLeast = 48;
@@ -139,7 +139,7 @@ struct Winograd {
 
   /* Patches [from, to). */
   void run(int64_t from, int64_t to, std::vector<float>& memory) const {
-    const int64_t count = to - from, tiles = (count + kRows - 1) / kRows * kRows;
+    const int64_t count = to - from;
     const int64_t of_values = count * channels, of_products = count * kColumns;
     const int64_t needed = kAll * (of_values + of_products) + channels + kColumns;
     if (static_cast<int64_t>(memory.size()) < needed) memory.resize(static_cast<size_t>(needed));
@@ -157,18 +157,18 @@ struct Winograd {
       for (int64_t point = 0; point < kAll; ++point, panel += channels * kPanel) {
         // The values of the window at the next point come nearer, a part with each tile.
         const char* ahead = reinterpret_cast<const char*>(panel + channels * kPanel);
-        const int64_t each = channels * kPanel * 4 / (tiles / kRows);
-        for (int64_t p = 0; p < count; p += kRows, ahead += each) {
+        Tile tile = tile_of(count, wide / kLanes);
+        const int64_t each = channels * kPanel * 4 * tile.rows / count;
+        for (int64_t p = 0; p < count; p += tile.rows, ahead += each) {
           for (int64_t byte = 0; byte < each; byte += 64) __builtin_prefetch(ahead + byte, 0, 2);
-          const int64_t some = std::min<int64_t>(kRows, count - p);
-          const float* pixels[kRows];
-          for (int64_t r = 0; r < some; ++r)
+          if (count - p < tile.rows) tile = tile_of(count - p, tile.vectors);
+          const float* pixels[kMostRows];
+          for (int64_t r = 0; r < tile.rows; ++r)
             pixels[r] = values + point * of_values + (p + r) * channels;
           float* out = products + point * of_products + p * kColumns;
           for (int64_t c = 0; c < channels; c += kDepth) {
-            tile_of(some, wide / kLanes)(pixels, 1, c, std::min(kDepth, channels - c),
-                                         panel + c * kPanel, next, c == 0 ? zeros : nullptr,
-                                         nullptr, out, kColumns);
+            tile.run(pixels, 0, 1, c, std::min(kDepth, channels - c), panel + c * kPanel, next,
+                     c == 0 ? zeros : nullptr, nullptr, out, kColumns);
           }
         }
       }
