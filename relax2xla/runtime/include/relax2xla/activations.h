@@ -46,14 +46,12 @@ inline Vector exponential(Vector v) {
   const Vector shifted = v * 1.44269504f + magic;
   const Vector whole = shifted - magic;
   const Vector rest = (v - whole * 0.693145752f) - whole * 1.42860677e-6f;
-  Vector sum = Vector{} + 1.0f / 5040;
-  sum = sum * rest + 1.0f / 720;
-  sum = sum * rest + 1.0f / 120;
-  sum = sum * rest + 1.0f / 24;
-  sum = sum * rest + 1.0f / 6;
-  sum = sum * rest + 0.5f;
-  sum = sum * rest + 1.0f;
-  sum = sum * rest + 1.0f;
+  // Taylor's series in pairs, which do not wait for each other.
+  const Vector square = rest * rest;
+  const Vector low = (rest + 1.0f) + square * (rest * (1.0f / 6) + 0.5f);
+  const Vector last = rest * (1.0f / 5040) + 1.0f / 720;
+  const Vector high = (rest * (1.0f / 120) + 1.0f / 24) + square * last;
+  const Vector sum = square * square * high + low;
   const Integers power = (Integers)shifted << 23;
   const Integers scale = power + (127 << 23);
   return sum * (Vector)scale;

@@ -29,6 +29,10 @@ constexpr int kPixels = kLanes == 16 ? 14 : 7;
 constexpr int kWidest = 7;
 // Numbers of the lines of an image, and multiplications that are worth a thread.
 constexpr int64_t kNear = 24 * 1024;
+// How many pixels behind the one that is read come nearer.
+constexpr int64_t kAhead = 12;
+// Blocks of channels that share what caches are filled with.
+constexpr int64_t kSide = 16 / kLanes;
 constexpr int64_t kWork = 2000000;
 
 /* Where the numbers of four axes are, whichever of the two orders they lie in. */
@@ -119,6 +123,7 @@ void read(const Image& image, int64_t b, Channels channels, int64_t y, int64_t r
       float* to = lines.data + p * lines.pitch;
       for (int64_t q = 0; q < image.width; ++q, to += kLanes, from += image.channels) {
         if (count == kLanes) {
+          __builtin_prefetch(from + kAhead * image.channels);
           store(to, load(from));
         } else {
           for (int c = 0; c < count; ++c) to[c] = from[c];
@@ -263,13 +268,11 @@ void with_sizes(int64_t width, int64_t step, F call) {
 }
 
 // -- what follows a sum --------------------------------------------------------------------------
-void finish(float* out, int64_t apart, int64_t width, int64_t ending) {
-  if (ending == relax2xla::kNone) return;
+/* Of `width` vectors that lie together: where `out` says, `apart` numbers from each other. */
+void finish(const float* sums, float* out, int64_t apart, int64_t width, int64_t ending) {
   relax2xla::with_ending(ending, [&](auto known) {
-    for (int64_t p = 0; p < width; ++p) {
-      float* at = out + p * apart;
-      store(at, relax2xla::activated<decltype(known)::value>(load(at)));
-    }
+    for (int64_t p = 0; p < width; ++p)
+      store(out + p * apart, relax2xla::activated<decltype(known)::value>(load(sums + p * kLanes)));
   });
 }
 
@@ -325,14 +328,23 @@ void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bia
       float* lines = zeros(w.numbers() + (taps + w.band * to.width) * kLanes);
       float* own = lines + w.numbers();
       float* made = own + taps * kLanes;
+      int64_t known = -1;
       Vector added = {};
       for (int64_t unit = begin; unit < end; ++unit) {
-        const Channels c = blocks[unit / of_block];
-        const int64_t b = unit % of_block / w.bands(), y = unit % w.bands() * w.band;
-        if (unit == begin || unit % of_block == 0) {
+        // Blocks side by side take turns on a band.
+        const int64_t side = unit / (kSide * of_block) * kSide;
+        const int64_t beside = std::min(kSide, blocks.count() - side);
+        const int64_t within = unit - side * of_block;
+        const int64_t block = side + within % beside, of_bands = within / beside;
+        const Channels c = blocks[block];
+        const int64_t b = of_bands / w.bands(), y = of_bands % w.bands() * w.band;
+        if (block != known) {
+          known = block;
           for (int l = 0; l < c.count; ++l) added[l] = biases[c.from + l];
-          for (int64_t t = 0; t < taps; ++t)
-            std::copy_n(weights + t * to.channels + c.from, c.count, own + t * kLanes);
+          for (int64_t t = 0; t < taps; ++t) {
+            const float* tap = weights + t * to.channels + c.from;
+            for (int l = 0; l < c.count; ++l) own[t * kLanes + l] = tap[l];
+          }
         }
         const int64_t rows = std::min(w.band, w.rows - y);
         const auto [low, many] = w.under(from, y, rows);
@@ -340,12 +352,15 @@ void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bia
         const bool direct = !to.first && c.count == kLanes;
         for (int64_t r = 0; r < rows; ++r) {
           const auto [line, under] = w.under(from, y + r, 1);
-          float* out = direct ? to.row(b, c.from, y + r) : made + r * to.width * kLanes;
+          float* const sums = made + r * to.width * kLanes;
+          float* const out = direct ? to.row(b, c.from, y + r) : sums;
           const int64_t apart = direct ? to.channels : kLanes;
+          const bool last = ending == relax2xla::kNone;
           const int64_t cut = line - ((y + r) * steps - top);
           row_of_results<Width, Step>(lines + (line - low) * w.pitch, w.pitch, under,
-                                      own + cut * width * kLanes, added, out, apart, to.width);
-          finish(out, apart, to.width, ending);
+                                      own + cut * width * kLanes, added, last ? out : sums,
+                                      last ? apart : kLanes, to.width);
+          if (!last) finish(sums, out, apart, to.width, ending);
         }
         if (!direct) write(to, b, c, y, rows, Lines{made, to.width, to.width * kLanes});
       }
