@@ -164,16 +164,16 @@ struct Convolution {
     const float* start = bias + column;
     if (!whole) start = std::copy_n(start, wide, own) - wide;
     const int64_t step_of_sums = whole ? apart : all;
-    // While a panel is used, the next one comes nearer, a part with each tile.
-    const int64_t bytes = part.taps * part.channels * kPanel * 4;
-    const char* ahead = reinterpret_cast<const char*>(panel + all / kPanel * next);
-    const char* const far = column + all < results ? ahead + bytes : ahead;
-    const int64_t each = bytes * tile.rows / (to - from) / 64 * 64 + 64;
+    // While a panel is used, the next one comes nearer, unless the blocks before have seen to that.
+    const bool seen = from > 0 && depth * results <= kLight;
+    const int64_t of_tile = relax2xla::chunks_of(part.channels) * part.taps;
+    const int64_t chunks = of_tile * ((to - from + tile.rows - 1) / tile.rows);
+    const int64_t lines = (part.taps * part.channels + chunks - 1) / chunks;
+    relax2xla::Ahead ahead{reinterpret_cast<const char*>(panel + all / kPanel * next),
+                           !seen && column + all < results ? lines : 0};
     under += part.tap * (to - from) - from;
     relax2xla::Last last{nullptr, ending};
     for (int64_t p = from; p < to; p += tile.rows) {
-      for (const char* const until = std::min(ahead + each, far); ahead < until; ahead += 64)
-        __builtin_prefetch(ahead, 0, 2);
       if (to - p < tile.rows) tile = relax2xla::tile_of(to - p, tile.vectors);
       float* const out = result + p * apart + column;
       if (added != nullptr && ends) {
@@ -183,7 +183,8 @@ struct Convolution {
       if (!whole && !begins) copied(out, apart, made, all, tile.rows, wide);
       float* const sums = whole ? out : made;
       tile.run(under + p, to - from, part.taps, first + part.channel, part.channels, panel, next,
-               begins ? start : nullptr, ends ? &last : nullptr, sums, step_of_sums);
+               begins ? start : nullptr, ends ? &last : nullptr, ahead, sums, step_of_sums);
+      ahead.at += of_tile * ahead.lines * 64;
       if (ends && !relax2xla::in_registers(ending)) {
         relax2xla::with_ending(ending, [&](auto known) {
           finish<decltype(known)::value>(sums, step_of_sums, tile.rows, all);

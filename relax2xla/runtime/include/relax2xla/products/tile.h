@@ -29,13 +29,22 @@ struct Last {
 /* Whether a tile computes an ending in registers. */
 inline bool in_registers(int64_t ending) { return ending <= kHardswish; }
 
+/* What will be read next: lines of caches, some with every `kSome` channels. */
+struct Ahead {
+  const char* at;
+  int64_t lines;
+};
+constexpr int64_t kSome = 64;
+inline int64_t chunks_of(int64_t channels) { return (channels + kSome - 1) / kSome; }
+
 /* `Rows` pixels by `Vectors` vectors of results, rows `apart` numbers from each other. The pixels
  * under a tap are `count` pointers behind those under the one before. Sums begin with the bias, or
- * where there is none with what `out` has; `last`: none where more will come. */
+ * where there is none with what `out` has; `last`: none where more will come. Meanwhile what lies
+ * ahead comes nearer. */
 template <int Rows, int Vectors>
 void tile(const float* const* pixels, int64_t count, int64_t taps, int64_t from, int64_t length,
-          const float* panel, int64_t next, const float* bias, const Last* last, float* out,
-          int64_t apart) {
+          const float* panel, int64_t next, const float* bias, const Last* last, Ahead ahead,
+          float* out, int64_t apart) {
   Vector sum[Rows][Vectors];
   const auto each = [&](auto change) __attribute__((always_inline)) {
 #pragma GCC unroll 16
@@ -53,18 +62,25 @@ void tile(const float* const* pixels, int64_t count, int64_t taps, int64_t from,
     const float* row[Rows];
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) row[r] = pixels[r] + from;
-#pragma GCC unroll 2
-    for (int64_t k = 0; k < length; ++k, panel += kPanel) {
+    const auto channel = [&](int64_t k) __attribute__((always_inline)) {
       Vector weights[Vectors];
 #pragma GCC unroll 4
       for (int v = 0; v < Vectors; ++v)
         weights[v] = load(panel + v * kLanes / kPanel * next + v * kLanes % kPanel);
+      panel += kPanel;
 #pragma GCC unroll 16
       for (int r = 0; r < Rows; ++r) {
         const Vector pixel = row[r][k] - Vector{};
 #pragma GCC unroll 4
         for (int v = 0; v < Vectors; ++v) sum[r][v] += pixel * weights[v];
       }
+    };
+    for (int64_t k = 0; k < length;) {
+      for (int64_t line = 0; line < ahead.lines; ++line, ahead.at += 64)
+        __builtin_prefetch(ahead.at, 0, 2);
+      const int64_t until = std::min(length, k + kSome);
+#pragma GCC unroll 2
+      for (; k < until; ++k) channel(k);
     }
   }
   if (last != nullptr) {
@@ -81,7 +97,7 @@ void tile(const float* const* pixels, int64_t count, int64_t taps, int64_t from,
 /* A tile and its sizes. */
 struct Tile {
   void (*run)(const float* const*, int64_t, int64_t, int64_t, int64_t, const float*, int64_t,
-              const float*, const Last*, float*, int64_t);
+              const float*, const Last*, Ahead, float*, int64_t);
   int64_t rows, vectors;
 };
 

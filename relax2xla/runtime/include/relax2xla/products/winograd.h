@@ -156,11 +156,11 @@ struct Winograd {
       const float* panel = weight + column / kPanel * next;
       for (int64_t point = 0; point < kAll; ++point, panel += channels * kPanel) {
         // The values of the window at the next point come nearer, a part with each tile.
-        const char* ahead = reinterpret_cast<const char*>(panel + channels * kPanel);
         Tile tile = tile_of(count, wide / kLanes);
-        const int64_t each = channels * kPanel * 4 * tile.rows / count;
-        for (int64_t p = 0; p < count; p += tile.rows, ahead += each) {
-          for (int64_t byte = 0; byte < each; byte += 64) __builtin_prefetch(ahead + byte, 0, 2);
+        const int64_t chunks = chunks_of(channels) * ((count + tile.rows - 1) / tile.rows);
+        Ahead ahead{reinterpret_cast<const char*>(panel + channels * kPanel),
+                    (channels + chunks - 1) / chunks};
+        for (int64_t p = 0; p < count; p += tile.rows) {
           if (count - p < tile.rows) tile = tile_of(count - p, tile.vectors);
           const float* pixels[kMostRows];
           for (int64_t r = 0; r < tile.rows; ++r)
@@ -168,7 +168,8 @@ struct Winograd {
           float* out = products + point * of_products + p * kColumns;
           for (int64_t c = 0; c < channels; c += kDepth) {
             tile.run(pixels, 0, 1, c, std::min(kDepth, channels - c), panel + c * kPanel, next,
-                     c == 0 ? zeros : nullptr, nullptr, out, kColumns);
+                     c == 0 ? zeros : nullptr, nullptr, ahead, out, kColumns);
+            ahead.at += chunks_of(std::min(kDepth, channels - c)) * ahead.lines * 64;
           }
         }
       }
