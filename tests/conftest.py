@@ -48,3 +48,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def rng() -> np.random.Generator:
     """A generator with a fixed seed, fresh for each test."""
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that run once, where compiling them is what takes the time, and XLA the yardstick.
+
+    What users run is compiled better: tests of values that XLA computes for them do without this.
+    """
+    from relax2xla.vm.pjrt import compiler
+
+    monkeypatch.setattr(
+        compiler, "COMPILER_OPTIONS", {**compiler.COMPILER_OPTIONS, **compiler.RUN_ONCE_OPTIONS}
+    )
