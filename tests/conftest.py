@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
+
+from tests import compile_once
 
 # No deadline: the first call of a function may compile. In CI the examples are the same each time,
 # so a red run is a change in the code and not in the luck.
@@ -16,8 +21,43 @@ settings.register_profile("ci", settings.get_profile("relax2xla"), derandomize=T
 os.environ["RELAX2XLA_CACHE"] = "0"
 settings.load_profile("ci" if os.environ.get("CI") else "relax2xla")
 
+# The folder of what the session compiles in C++, made by the process that starts the others.
+COMPILED = "RELAX2XLA_TESTS_COMPILED"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the library's functions in C++ once, not in each process; see compile_once.py."""
+    if os.name != "posix" or COMPILED in os.environ:
+        return
+    folder, path = Path(tempfile.mkdtemp(prefix="relax2xla-tests-")), os.environ.get("PATH")
+
+    def leave() -> None:
+        os.environ.pop(COMPILED, None)
+        if path is None:
+            os.environ.pop("PATH", None)
+        else:
+            os.environ["PATH"] = path
+        shutil.rmtree(folder, ignore_errors=True)
+
+    config.add_cleanup(leave)
+    os.environ["PATH"] = compile_once.install(folder, os.environ)
+    os.environ[COMPILED] = str(folder)
+
 
 @pytest.fixture
 def rng() -> np.random.Generator:
     """A generator with a fixed seed, fresh for each test."""
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that run once, where compiling them is what takes the time, and XLA the yardstick.
+
+    What users run is compiled better: tests of values that XLA computes for them do without this.
+    """
+    from relax2xla.vm.pjrt import compiler
+
+    monkeypatch.setattr(
+        compiler, "COMPILER_OPTIONS", {**compiler.COMPILER_OPTIONS, **compiler.RUN_ONCE_OPTIONS}
+    )

@@ -62,9 +62,15 @@ def imported(
     return mod
 
 
-def run(mod: IRModule, inputs: Sequence[Any]) -> list[Any]:
-    """Results of ``main``, flat, as numpy arrays."""
-    machine = relax2xla.VirtualMachine(relax2xla.build(mod), relax2xla.cpu())
+def machine_of(mod: IRModule) -> Any:
+    """The module built, on a machine."""
+    return relax2xla.VirtualMachine(relax2xla.build(mod), relax2xla.cpu())
+
+
+def run(mod: IRModule, inputs: Sequence[Any], machine: Any = None) -> list[Any]:
+    """Results of ``main``, flat, as numpy arrays; ``machine``: that of ``mod``, if it is built."""
+    if machine is None:
+        machine = machine_of(mod)
     result = machine["main"](*(x for x in inputs if isinstance(x, torch.Tensor)))
     flat = list(result) if isinstance(result, tuple | list) else [result]
     return [np.asarray(x) for x in flat]
@@ -103,8 +109,9 @@ def check(
     before = pytree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, inputs)
     mod = imported(function, inputs, dynamic_shapes)
     module = function if isinstance(function, torch.nn.Module) else Fn(function)
+    machine = machine_of(mod)
     for arguments in (before, *others):
-        got = run(mod, pytree.tree_leaves(arguments))
+        got = run(mod, pytree.tree_leaves(arguments), machine)
         with torch.no_grad():
             compare(got, module.eval()(*arguments), scale)
     return mod

@@ -19,7 +19,6 @@ from relax2xla.ir.check import check_well_formed
 from relax2xla.script import from_source
 from relax2xla.testing import to_numpy
 from relax2xla.transform import LegalizeOps
-from relax2xla.vm.pjrt import compiler
 from tests.transform.lower.dynamic_programs import PROGRAMS
 
 DTYPES = {"": "float32", "i": "int32", "b": "bool"}
@@ -29,13 +28,8 @@ SIZES = (
     {"n": 3, "m": 4, "k": 2, "b": 1, "d": 5, "h": 4, "w": 5},
 )
 
-
-@pytest.fixture(autouse=True)
-def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs run once here, and compiling them is what takes the time."""
-    monkeypatch.setattr(
-        compiler, "COMPILER_OPTIONS", {**compiler.COMPILER_OPTIONS, **compiler.RUN_ONCE_OPTIONS}
-    )
+# Programs run once here, and compiling them is what takes the time.
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 def split(text: str) -> tuple[str, str]:

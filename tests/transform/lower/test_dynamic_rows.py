@@ -24,7 +24,6 @@ from relax2xla.script import relax as R
 from relax2xla.script import tir as T
 from relax2xla.testing import evaluate, to_numpy
 from relax2xla.transform import LegalizeOps
-from relax2xla.vm.pjrt import compiler
 from tests.transform.lower.dynamic_samples import SAMPLES, Operand, Sample
 from tests.transform.lower.dynamic_variants import VARIANTS
 
@@ -52,13 +51,8 @@ LEFT_OUT = {
     "call_tir": "calls of PrimFuncs",
 }
 
-
-@pytest.fixture(autouse=True)
-def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs run once here, and compiling them is what takes the time."""
-    monkeypatch.setattr(
-        compiler, "COMPILER_OPTIONS", {**compiler.COMPILER_OPTIONS, **compiler.RUN_ONCE_OPTIONS}
-    )
+# Programs run once here, and compiling them is what takes the time.
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 def operand(given: Operand, sizes: Sizes) -> TensorStructInfo:

@@ -66,6 +66,7 @@ def test_convolutions(call: Convolution, layouts: tuple[str, str]) -> None:
     np.testing.assert_allclose(called(call, operands), wanted, rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize("call", CONVOLUTIONS, ids=range(len(CONVOLUTIONS)))
 @pytest.mark.parametrize("layouts", [(a, b) for a in LAYOUTS for b in LAYOUTS])
 def test_weight_gradients(call: Convolution, layouts: tuple[str, str]) -> None:
