@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests import compile_once
+from tests.quick_options import quick_options
 
 # No deadline: the first call of a function may compile. In CI the examples are the same each time,
 # so a red run is a change in the code and not in the luck.
@@ -51,13 +53,7 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture
-def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that run once, where compiling them is what takes the time, and XLA the yardstick.
-
-    What users run is compiled better: tests of values that XLA computes for them do without this.
-    """
-    from relax2xla.vm.pjrt import compiler
-
-    monkeypatch.setattr(
-        compiler, "COMPILER_OPTIONS", {**compiler.COMPILER_OPTIONS, **compiler.RUN_ONCE_OPTIONS}
-    )
+def quickly_compiled() -> Iterator[None]:
+    """Compile as for programs that run once."""
+    with quick_options():
+        yield

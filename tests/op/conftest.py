@@ -6,16 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.quick_options import quick_options
+
 
 @pytest.fixture(scope="module", autouse=True)
-def quickly_compiled() -> Iterator[None]:
+def compiled_quickly() -> Iterator[None]:
     """XLA took four fifths of these tests' time to compile well what runs once.
 
-    The operators' values under the options that users have: tests/importers and tests/integration.
+    The operators' values under the options that users have: the suites in tests/importers.
     """
-    from relax2xla.vm.pjrt import compiler
-
-    options = {**compiler.COMPILER_OPTIONS, **compiler.RUN_ONCE_OPTIONS}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "COMPILER_OPTIONS", options)
+    with quick_options():
         yield

@@ -6,16 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.quick_options import quick_options
+
 
 @pytest.fixture(scope="module", autouse=True)
-def quickly_compiled() -> Iterator[None]:
-    """XLA took half of the time of these tests to compile well what runs once.
+def compiled_quickly() -> Iterator[None]:
+    """Half of these tests' time was XLA compiling well what runs once.
 
-    Loops as rows under the options that users have: tests/te, tests/tir, tests/stablehlo.
+    Loops as rows under the options that users have: tests of te, tir and stablehlo.
     """
-    from relax2xla.vm.pjrt import compiler
-
-    options = {**compiler.COMPILER_OPTIONS, **compiler.RUN_ONCE_OPTIONS}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "COMPILER_OPTIONS", options)
+    with quick_options():
         yield

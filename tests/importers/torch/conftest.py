@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.quick_options import quick_options
+
 
 @pytest.fixture
 def fresh_dynamo() -> Iterator[None]:
@@ -15,3 +17,13 @@ def fresh_dynamo() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operators_compiled_quickly(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests of one operator each: well compiled they are in test_opinfo, and in tests of models."""
+    if not request.path.name.startswith("test_aten_"):
+        yield
+        return
+    with quick_options():
+        yield
