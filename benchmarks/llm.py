@@ -132,11 +132,11 @@ def _row(*cells: object) -> None:
 
 
 def _ours(folder: Path, size: str, rounds: int, quick: bool) -> None:
+    before = resident()
     for scheme in SCHEMES[:1] if quick or size != "125 M" else SCHEMES:
         alone = 0.0
         for batch in (1, 4):
             gc.collect()
-            before = resident()
             made = load(folder)
             if scheme is not None:
                 quantize(made, scheme)
