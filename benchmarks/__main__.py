@@ -29,7 +29,7 @@ BENCHMARKS = {
     "roads": "torch networks by torch.export beside the same by ONNX",
     "training": "steps of layers and networks by torch.compile, beside eager torch and Inductor",
     "language": "building, printing, parsing and saving programs of 1,000 to 100,000 bindings",
-    "llm": "tokens a second of a Llama of 125 M parameters, in few bits as well",
+    "llm": "tokens a second of two Llamas, in few bits as well, beside peers (--peers PYTHON)",
     "passes": "every pass on programs of 1,000 to 100,000 bindings, microseconds a binding",
     "onnx_imports": "from_onnx beside TVM's (RELAX2XLA_TVM names its Python), and its memory",
     "mlc": "MLC-LLM's models (--mlc its checkout) beside transformers; writes docs/nn.md's table",
@@ -72,7 +72,9 @@ def main() -> None:
     parser.add_argument("--tvm", metavar="PYTHON", help="kernels: a Python that has apache-tvm")
     parser.add_argument("--mlc", metavar="FOLDER", help="mlc: a checkout of mlc-ai/mlc-llm")
     parser.add_argument("--shardy", metavar="FOLDER", help="shardings: a checkout of Shardy")
-    parser.add_argument("--peers", metavar="FOLDER", help="jax_peers: their environments")
+    parser.add_argument(
+        "--peers", metavar="PATH", help="jax_peers: their environments; llm: a Python"
+    )
     args = parser.parse_args()
     if args.dynamic and args.name != "opinfo":
         parser.error("--dynamic goes with opinfo")
@@ -86,8 +88,8 @@ def main() -> None:
         parser.error("--mlc goes with mlc")
     if args.shardy and args.name != "shardings":
         parser.error("--shardy goes with shardings")
-    if args.peers and args.name != "jax_peers":
-        parser.error("--peers goes with jax_peers")
+    if args.peers and args.name not in ("jax_peers", "llm"):
+        parser.error("--peers goes with jax_peers and llm")
     if args.ours and args.name != "torch_models":
         parser.error("--ours goes with torch_models")
     if args.tvm and args.name != "kernels":

@@ -27,6 +27,8 @@ Array = npt.NDArray[Any]
 # Tables with a row for each token.
 _TOKENS: Final = ("positions", "slots", "back")
 _UNBOUND: Final = Bounds()
+# Places in a pool: indices are of 32 bits.
+_MOST: Final = 2**31 - 1
 _DTYPES: Final = ("float16", "float32", "bfloat16")
 
 
@@ -62,6 +64,11 @@ class CacheSizes:
     def __post_init__(self) -> None:
         if min(self.sequences, self.tokens, self.chunk, self.page) < 1:
             raise TVMError(f"a cache's sizes must be positive; got {self}")
+        if self.tokens + self.chunk > _MOST:
+            raise TVMError(
+                f"a cache of {self.tokens} tokens: places are counted in 32 bits, and there are at "
+                f"most {_MOST} of them; make it smaller"
+            )
 
 
 @dataclass(slots=True)

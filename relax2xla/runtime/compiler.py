@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -21,10 +23,10 @@ _LONGEST: Final = 8000
 
 
 def find_compiler(given: str | None = None) -> list[str]:
-    """The command of the compiler: ``given``, or that of CXX, or the first of COMPILERS.
+    """The command of the compiler: ``given``, or that of CXX, or the first of COMPILERS, or Zig's.
 
-    A command may have options, as in ``CXX="ccache g++"``. Raises CompilerError where it is not
-    there.
+    Zig's is that of the package ``ziglang``, where it is installed. A command may have options, as
+    in ``CXX="ccache g++"``. Raises CompilerError where it is not there.
     """
     wanted = given or os.environ.get("CXX")
     if wanted:
@@ -36,9 +38,12 @@ def find_compiler(given: str | None = None) -> list[str]:
     for name in COMPILERS:
         if shutil.which(name):
             return [name]
+    if importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "c++"]
     raise CompilerError(
         f"no C++ compiler is on the PATH (looked for {', '.join(COMPILERS)}); install one, such as "
-        "g++, or set the environment variable CXX to its path"
+        "g++, or the Python package ziglang (pip install 'relax2xla[native]'), or set the "
+        "environment variable CXX to its path"
     )
 
 

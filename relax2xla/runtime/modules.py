@@ -8,9 +8,13 @@ from typing import Any
 
 
 def load_module(
-    path: str | Path, compiled: bool = True, *, allow_custom_calls: Sequence[str] = ()
+    path: str | Path,
+    compiled: bool = True,
+    *,
+    native: bool = False,
+    allow_custom_calls: Sequence[str] = (),
 ) -> Any:
     """The executable that ``export_library`` saved: ``relax2xla.load_module``."""
     from relax2xla.vm.save.reader import load_module as load
 
-    return load(path, compiled, allow_custom_calls=allow_custom_calls)
+    return load(path, compiled, native=native, allow_custom_calls=allow_custom_calls)

@@ -2,7 +2,7 @@
 
 A function writes into its last arguments (destination-passing style). Arrays are given by their
 memory, without a copy. A library is code that runs in this process, so that only a caller in
-Python can name one; files of programs never do.
+Python, or a user who says that a saved executable is to be trusted, can bring one.
 """
 
 from __future__ import annotations
@@ -69,13 +69,20 @@ class NativeModule:
     symbols that it has not.
 
     content: what the library was made of, which tells it from others whose symbols are the same;
-    by default the file's bytes.
+    by default the file's bytes. tuned: it was compiled for the processor of this machine alone.
+
+    ``library``: the file's bytes; ``digest``: of the content.
     """
 
     def __init__(
-        self, path: str | Path, names: Iterable[str], content: bytes | None = None
+        self,
+        path: str | Path,
+        names: Iterable[str],
+        content: bytes | None = None,
+        tuned: bool = False,
     ) -> None:
         try:
+            self.library = Path(path).read_bytes()
             # Loading runs the library's own initialisers.
             self._library = ctypes.CDLL(str(path))
         except OSError as e:
@@ -84,12 +91,16 @@ class NativeModule:
                 "sources, or in a library that compile_options name; sources that include TVM's "
                 "own headers need TVM's library, those with relax2xla's (TVM_HOME not set) nothing"
             ) from None
-        self._digest = hashlib.sha256(content or Path(path).read_bytes()).hexdigest()[:32]
+        self.digest = hashlib.sha256(content or self.library).hexdigest()[:32]
+        self.tuned = tuned
         self.functions = {name: self._function(name) for name in dict.fromkeys(names)}
 
     @staticmethod
     def from_object(
-        path: str | Path, names: Iterable[str], content: bytes | None = None
+        path: str | Path,
+        names: Iterable[str],
+        content: bytes | None = None,
+        tuned: bool = False,
     ) -> NativeModule:
         """The module of an object file, linked by the machine's compiler; of a shared library."""
         path = Path(path)
@@ -98,7 +109,18 @@ class NativeModule:
             if library is not path:
                 command = [*find_compiler(), "-shared", "-fPIC", str(path), "-o", str(library)]
                 run_compiler(command, f"the object file {path.name} cannot be linked")
-            return NativeModule(library.resolve(), names, content or path.read_bytes())
+            return NativeModule(library.resolve(), names, content or path.read_bytes(), tuned)
+
+    @staticmethod
+    def from_library(library: bytes, names: Iterable[str], digest: str) -> NativeModule:
+        """The module of a shared library's bytes, with the digest that its keys have."""
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / "external.so"
+            path.write_bytes(library)
+            made = NativeModule(path, ())
+        made.digest = digest
+        made.functions = {name: made._function(name) for name in dict.fromkeys(names)}
+        return made
 
     def get_function(self, name: str) -> Callable[..., None] | None:
         """The function of that symbol; None without one."""
@@ -121,7 +143,7 @@ class NativeModule:
                 f"the external module has no symbol {name!r}; export the function with "
                 f'TVM_DLL_EXPORT_TYPED_FUNC({name}, function), or declare it extern "C"'
             )
-        return NativeFunction(name, found, typed is not None, f"{name}@{self._digest}")
+        return NativeFunction(name, found, typed is not None, f"{name}@{self.digest}")
 
 
 class NativeFunction:

@@ -139,13 +139,17 @@ def load_module(
     fmt: str = "",
     compiled: bool = True,
     *,
+    native: bool = True,
     allow_custom_calls: Sequence[str] = (),
 ) -> Any:
     """What ``export_library`` saved: an executable, or a :class:`KernelModule`.
 
-    ``fmt`` is without effect; the rest as of ``relax2xla.load_module``.
+    ``fmt`` is without effect; the rest as of ``relax2xla.load_module``. Native code of external
+    modules is loaded, as it is in TVM: load files that you trust.
     """
-    executable = load_executable(path, compiled, allow_custom_calls=allow_custom_calls)
+    executable = load_executable(
+        path, compiled, native=native, allow_custom_calls=allow_custom_calls
+    )
     return KernelModule(executable) if executable.prim_funcs else executable
 
 

@@ -161,6 +161,9 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
         num_hidden_layers=-1,
     )
     says(FileFormatError, "num_key_value_heads=0; these", num_key_value_heads=0)
+    says(FileFormatError, "num_hidden_layers=1000000000; a model", num_hidden_layers=10**9)
+    says(FileFormatError, "rms_norm_eps=nan; it is a number", rms_norm_eps=float("nan"))
+    says(UnsupportedError, "architecture Bert; known", architectures="Bert")
     says(FileFormatError, "heads of queries cannot share 3 heads of keys", num_key_value_heads=3)
     says(
         FileFormatError,

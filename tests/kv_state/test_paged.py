@@ -473,6 +473,8 @@ def test_settings_that_cannot_be() -> None:
         PagedKVCache(sizes, [AttnKind.MHA], (2, 2), (4, 4), HOW, RopeMode.NORMAL)
     with pytest.raises(TVMError, match="sizes must be positive"):
         CacheSizes(1, 0, 1, 1)
+    with pytest.raises(TVMError, match="places are counted in 32 bits"):
+        CacheSizes(1, 10**13, 1, 1)
 
 
 def test_windows_and_caps_of_layers(rng: np.random.Generator) -> None:

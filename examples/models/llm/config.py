@@ -70,7 +70,8 @@ def config_from(fields: Fields) -> Config:
     decoder has not, FileFormatError where fields are missing or are no sizes (all of them are
     named).
     """
-    names = list(fields.get("architectures") or ())
+    given_names = fields.get("architectures") or ()
+    names = [given_names] if isinstance(given_names, str) else list(given_names)
     found = [n for n in names if n in ARCHITECTURES]
     if not found:
         raise UnsupportedError(
@@ -89,6 +90,10 @@ def config_from(fields: Fields) -> Config:
     given = {n: fields[n] for n in sizes if fields.get(n) is not None}
     if wrong := [f"{n}={v!r:.50}" for n, v in given.items() if not _is_size(n, v)]:
         raise FileFormatError(f"config.json: {', '.join(wrong)}; these are positive whole numbers")
+    if many := [f"{n}={given[n]}" for n in _COUNTED if given.get(n, 0) > _MOST]:
+        raise FileFormatError(
+            f"config.json: {', '.join(many)}; a model of more than {_MOST} of these is none"
+        )
     made = make(fields, found[0])
     if made.heads % made.kv_heads:
         raise FileFormatError(
@@ -102,6 +107,20 @@ def _is_size(name: str, value: Any) -> bool:
     kinds = int | float if name == "query_pre_attn_scalar" else int
     return isinstance(value, kinds) and not isinstance(value, bool) and value > 0
 
+
+def _eps(fields: Fields, name: str, default: float) -> float:
+    """What is added to a variance."""
+    value = fields.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise FileFormatError(
+            f"config.json: {name}={value!r:.50}; it is a number from 0 to below 1"
+        )
+    return float(value)
+
+
+# What is made one by one before tensors are looked at, and how many of it are believed.
+_COUNTED = ("num_hidden_layers", "n_layer", "num_local_experts")
+_MOST = 10_000
 
 _ACTIVATIONS = {
     "silu": "silu",
@@ -207,7 +226,7 @@ def _llama(fields: Fields, name: str) -> Config:
         head_dim=head_dim,
         context=_context(fields),
         windows=_windows(fields, name),
-        eps=float(fields.get("rms_norm_eps", 1e-6)),
+        eps=_eps(fields, "rms_norm_eps", 1e-6),
         scale=head_dim**-0.5,
         turns=turn,
         turn=(0,) * layers,
@@ -336,7 +355,7 @@ def _phi(fields: Fields, name: str) -> Config:
     return replace(
         _llama(part, name),
         norm="layer",
-        eps=float(fields.get("layer_norm_eps", 1e-5)),
+        eps=_eps(fields, "layer_norm_eps", 1e-5),
         gated=False,
         parallel=True,
         qkv_bias=True,
@@ -362,7 +381,7 @@ def _gpt2(fields: Fields, name: str) -> Config:
         kv_heads=heads,
         head_dim=size,
         context=fields["n_positions"],
-        eps=float(fields.get("layer_norm_epsilon", 1e-5)),
+        eps=_eps(fields, "layer_norm_epsilon", 1e-5),
         scale=size**-0.5 if fields.get("scale_attn_weights", True) else 1.0,
         turn=(-1,) * fields["n_layer"],
         norm="layer",

@@ -28,7 +28,10 @@ FILE = Annotated[
     ),
 ]
 TRUST = Annotated[
-    bool, typer.Option("--trust", help="Read a .pt2 file, which can run code that is in it.")
+    bool,
+    typer.Option(
+        "--trust", help="Use a file that can run code that is in it: .pt2, machine code of .r2x."
+    ),
 ]
 SHAPE = Annotated[
     list[str] | None,

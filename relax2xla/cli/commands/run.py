@@ -83,7 +83,7 @@ def run_run(
         # Machine code in a file is run as it is, so it takes the same trust as a .pt2 file.
         check_file(file)
         with loading(file.name):
-            executable = load_module(file, compiled=trust)
+            executable = load_module(file, compiled=trust, native=trust)
     else:
         mod = load_model(file, trust, shapes)
         start = time.perf_counter()

@@ -14,13 +14,13 @@ from relax2xla.importers.files import check_file, symbols
 from relax2xla.ir import IRModule, Var
 from relax2xla.ir.struct_info import show
 from relax2xla.vm.pjrt import compiler
-from relax2xla.vm.save.reader import SavedExecutable, load_module
+from relax2xla.vm.save.reader import SavedExecutable, shown_module
 
 
 def saved_report(file: Path, text: bool) -> dict[str, Any]:
     """Everything that ``inspect`` says of a .r2x file, as plain data. Nothing in it is run."""
     check_file(file)
-    executable = load_module(file, compiled=False)
+    executable = shown_module(file)
     manifest = executable.manifest
     functions = [_function(executable, name) for name in executable]
     arrays = {id(a): a for e in executable.compiled for a in e.lifted.arrays()}
@@ -35,6 +35,7 @@ def saved_report(file: Path, text: bool) -> dict[str, Any]:
         "platform": manifest["platform"],
         "device": manifest["device"],
         "machine_code": _machine_code(executable, manifest),
+        "native_code": [s for row in manifest.get("native", ()) for s in row["symbols"]],
         "functions": functions,
         "symbolic_dimensions": symbols(
             [p.struct_info for name in executable for p in _params(executable, name)]
@@ -55,7 +56,7 @@ def saved_report(file: Path, text: bool) -> dict[str, Any]:
 def saved_functions(file: Path) -> IRModule:
     """The functions of a .r2x file that XLA compiles, as a module. Nothing in it is run."""
     check_file(file)
-    executable = load_module(file, compiled=False)
+    executable = shown_module(file)
     functions = {e.name: e.func for e in executable.compiled}
     if not functions:
         raise TVMError(
@@ -103,6 +104,8 @@ def print_saved(found: dict[str, Any]) -> None:
     """The part of the report that only saved executables have."""
     versions = ", ".join(f"{name} {version}" for name, version in found["made_with"].items())
     out(f"made with {versions}, for {found['device'] or found['platform']}")
+    if found["native_code"]:
+        out(f"functions in C++: {', '.join(found['native_code'])} (they run with --trust)")
     code = found["machine_code"]
     if not code["compiled"]:
         out("machine code: none; XLA compiles its programs when they are run")

@@ -214,7 +214,8 @@ class SourceModule(ExternModule):
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / f"main{self.output_suffix}"
                 self.compile(path)
-                self._loaded = NativeModule.from_object(path, self.symbols, self._content())
+                tuned = any(o.endswith("=native") for o in self.compile_options)
+                self._loaded = NativeModule.from_object(path, self.symbols, self._content(), tuned)
         return self._loaded
 
     def _content(self) -> bytes:

@@ -115,8 +115,8 @@ class Executable:
     machine's own device runs. ``allowed``: targets of custom calls that a caller in Python allows.
     ``prim_funcs``: the functions, where they are loop-level functions that were built alone.
     ``find_program`` gives programs that a file holds; ``store`` has the weights on devices, for
-    all machines. ``external``: modules with packed functions (``runtime.external``), which a file
-    does not hold.
+    all machines. ``external``: modules with packed functions (``runtime.external``), of which a
+    file holds those of native code.
     """
 
     mod: _Module = _Module()

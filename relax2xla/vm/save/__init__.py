@@ -7,8 +7,10 @@ A zip file without pickle (see ``vm.save.archive``):
 * ``module.relax``: the functions as Relax text, for call shapes that have no program yet;
 * ``code.json``: bytecode, where there is any;
 * ``programs/*``: StableHLO of functions of static shapes (portable artefacts where possible);
-* ``compiled/*``: their machine code, for a machine like the one that saved them.
+* ``compiled/*``: their machine code, for a machine like the one that saved them;
+* ``native/*``: compiled libraries of external modules.
 
 Machine code is run as it is, like a shared library's: load it from files that you trust, or pass
-``compiled=False``; everything else in a file is only data.
+``compiled=False``. Libraries are loaded with ``native=True`` alone. Everything else in a file is
+only data.
 """

@@ -58,6 +58,7 @@ _FIELDS: Final[dict[str, Any]] = {
     "fingerprint": str | None,
     "custom_calls": list[str],
     "prim_funcs": list[str],
+    "native": list[dict[str, object]],
 }
 _ROW: Final[dict[str, Any]] = {
     "name": str,
@@ -75,6 +76,13 @@ _ROW: Final[dict[str, Any]] = {
     "packs": list[list[int]],
     "ready": dict[str, dict[str, object]],
     "programs": list[dict[str, object]],
+}
+_NATIVE: Final[dict[str, Any]] = {
+    "file": str,
+    "symbols": list[str],
+    "digest": str,
+    "machine": str,
+    "tuned": bool,
 }
 _PROGRAM: Final[dict[str, Any]] = {
     "file": str,
@@ -122,6 +130,10 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
                 raise ValueError(f"no parameter: {param!r}")
         for program in row.get("programs", ()):
             _check_fields(program, _PROGRAM, "a program's ")
+    for row in manifest.get("native", ()):
+        if set(row) != set(_NATIVE):
+            raise ValueError(f"no native code: {repr(row)[:100]}")
+        _check_fields(row, _NATIVE, "native code's ")
     for rows in manifest.get("states", {}).values():
         for row in rows:
             places = [type(p) for p in row[1:3]]

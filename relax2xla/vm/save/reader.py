@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from relax2xla.transform.core import PassContext
 from relax2xla.transform.params.lift_weights import Lifted
 from relax2xla.vm.call.executable import Entry, State
 from relax2xla.vm.call.packing import checked_packs
+from relax2xla.vm.pjrt.external_calls import TARGET
 from relax2xla.vm.save.archive import Archive
 from relax2xla.vm.save.arrays import Array, ArrayReader
 from relax2xla.vm.save.code_json import decode
@@ -47,6 +48,7 @@ from relax2xla.vm.save.manifest import (
     read_info,
     read_places,
 )
+from relax2xla.vm.save.native import load_native
 from relax2xla.vm.save.programs import ProgramReader
 
 _NO_FORM: Final = "its manifest or its bytecode does not have the form that export_library writes"
@@ -61,37 +63,65 @@ class SavedExecutable(VMExecutable):
 
 
 def load_module(
-    path: str | Path, compiled: bool = True, *, allow_custom_calls: Sequence[str] = ()
+    path: str | Path,
+    compiled: bool = True,
+    *,
+    native: bool = False,
+    allow_custom_calls: Sequence[str] = (),
 ) -> SavedExecutable:
     """The executable that ``export_library`` saved.
 
     ``compiled``: use the machine code in the file, if jaxlib, platform and processor are those that
     it was made for; otherwise XLA compiles at the first call, and a warning is logged once. Load
     machine code from files that you trust only; the rest of a file is data. The file may be
-    replaced while its executable is in use, but not changed in place. ``allow_custom_calls``: as of
+    replaced while its executable is in use, but not changed in place. ``native``: load the
+    libraries of external modules (C++ of its model) that the file has, which are code of whoever
+    wrote it, and let its programs call them. ``allow_custom_calls``: as of
     ``build``; what it allowed for a program is not allowed by the program's file.
 
     Raises FileFormatError for a file that is truncated, altered, hostile or something else, and
-    UnsupportedError for one that says it makes custom calls which are not allowed here.
+    UnsupportedError for one that says it makes custom calls which are not allowed here, and for
+    native code of another machine.
     """
-    allowed = checked_targets(allow_custom_calls)
     archive = Archive(Path(path))
-    try:
-        made = _load(archive, compiled, allowed)
-        outside = [str(t) for t in archive.manifest.get("custom_calls", ()) if t not in allowed]
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
-        if isinstance(e, FileFormatError):
-            raise
-        raise archive.problem(str(e) if isinstance(e, ValueError) else _NO_FORM) from e
-    except TVMError as e:
-        raise archive.problem(str(e)) from None
+    libraries = archive.manifest.get("native", ())
+    allowed = checked_targets(allow_custom_calls)
+    if native and libraries:
+        allowed = frozenset([*allowed, TARGET])
+    made = _read(archive, compiled, allowed)
+    outside = [t for t in made.manifest.get("custom_calls", ()) if t not in allowed]
+    if TARGET in outside and libraries:
+        named = ", ".join(s for row in libraries for s in row["symbols"])
+        raise UnsupportedError(
+            f"{path} calls native code that is in it: {named}. If you trust the file, load it with "
+            "load_module(path, native=True), or on the command line with --trust"
+        )
     if outside:
         raise UnsupportedError(
             f"{path} makes custom calls that are not known to do nothing but compute: "
             f"{', '.join(outside)}. If you trust them, and this process has registered them, load "
             f"it from Python with allow_custom_calls={outside!r}"
         )
-    return made
+    return replace(made, external=load_native(archive, libraries)) if native else made
+
+
+def shown_module(path: str | Path) -> SavedExecutable:
+    """The executable of a file, to look at: what it may call is refused when it runs, not before.
+
+    Raises FileFormatError as ``load_module``.
+    """
+    return _read(Archive(Path(path)), compiled=False, allowed=frozenset())
+
+
+def _read(archive: Archive, compiled: bool, allowed: frozenset[str]) -> SavedExecutable:
+    try:
+        return _load(archive, compiled, allowed)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
+        if isinstance(e, FileFormatError):
+            raise
+        raise archive.problem(str(e) if isinstance(e, ValueError) else _NO_FORM) from e
+    except TVMError as e:
+        raise archive.problem(str(e)) from None
 
 
 def _load(archive: Archive, compiled: bool, allowed: frozenset[str]) -> SavedExecutable:
@@ -102,6 +132,8 @@ def _load(archive: Archive, compiled: bool, allowed: frozenset[str]) -> SavedExe
             f"it was saved by relax2xla {manifest['versions']['relax2xla']}"
         )
     check_manifest(manifest)
+    if not all(row["file"] in archive for row in manifest.get("native", ())):
+        raise ValueError("native code that the manifest names is not there")
     arrays = ArrayReader(read_safetensors(archive.tensors(), f"{archive.path}"))
     functions = _Functions(archive, arrays)
     programs = ProgramReader(archive, compiled, allowed)

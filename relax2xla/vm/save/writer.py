@@ -47,29 +47,36 @@ from relax2xla.vm.save.manifest import (
     info_data,
     mesh_data,
 )
+from relax2xla.vm.save.native import native_rows
 from relax2xla.vm.save.programs import program_row
 
 WEIGHTS: Final = ("computed", "raw")
 
 
-def collect(executable: Executable, compiled: bool = True, weights: str = "computed") -> Saved:
+def collect(
+    executable: Executable,
+    compiled: bool = True,
+    weights: str = "computed",
+    native: bool = True,
+) -> Saved:
     """What a file of ``executable`` holds; see ``VMExecutable.export_library``. XLA compiles here.
 
     Raises TVMError for what cannot be saved.
     """
     if weights not in WEIGHTS:
         raise ValueError(f"weights is one of {', '.join(WEIGHTS)}; got {weights!r}")
-    return Saved(executable, compiled, weights == "raw")
+    return Saved(executable, compiled, weights == "raw", native)
 
 
 class Saved:
     """What is collected for one file; ``write`` writes it."""
 
     @no_collection()
-    def __init__(self, executable: Executable, compiled: bool, raw: bool) -> None:
+    def __init__(self, executable: Executable, compiled: bool, raw: bool, native: bool) -> None:
         # Machine code is for the devices of this process; over a mesh XLA compiles at load.
         compiled = compiled and not isinstance(executable.device, Mesh)
         self._executable, self._compiled, self._raw = executable, compiled, raw
+        self._native = native_rows(executable.external if native else ())
         self._machine = VirtualMachine(executable)
         self._arrays = ArrayWriter()
         self._computed: dict[int, tuple[Any, dict[str, Any]]] = {}
@@ -106,6 +113,7 @@ class Saved:
         saved = derived(ex.mod, {**self._callees(), **self._functions})
         text, tables = script_tables(saved)
         self.members[MODULE] = text.encode()
+        self.members.update(self._native[1])
         manifest: dict[str, Any] = {
             "format": FORMAT,
             "versions": _versions(),
@@ -135,6 +143,7 @@ class Saved:
             "tables": {k: list(map(self._arrays.table_row, v)) for k, v in tables.items()},
             "prim_funcs": list(ex.prim_funcs),
             "fingerprint": compiler.fingerprint(self._machine.device) if self._compiled else None,
+            "native": self._native[0],
             "custom_calls": sorted(check_module(saved, ex.allowed, xla.count(ex.device)).outside),
         }
         if ex.code.functions:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import platform
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -20,6 +24,7 @@ from relax2xla.frontend.nn import spec
 from relax2xla.runtime.compiler import find_compiler, has_compiler
 from relax2xla.runtime.native import NativeModule
 from relax2xla.transform import AttachExternModules
+from relax2xla.vm.save.writer import collect
 
 SOURCE = r"""
 #include <dlpack/dlpack.h>
@@ -340,17 +345,18 @@ def test_symbols_of_two_modules(source: nn.SourceModule) -> None:
         AttachExternModules(externs)(AttachExternModules(externs)(mod))
 
 
-def test_a_saved_executable_has_no_native_code(source: nn.SourceModule, tmp_path: Path) -> None:
+def test_saved_executables_without_native_code(source: nn.SourceModule, tmp_path: Path) -> None:
     mod, externs = exported(Calls(source, lambda ext, x, y: ext["plain_add"](x, x)))
     attached = AttachExternModules(externs)(mod)
-    rx.build(attached).export_library(str(tmp_path / "program.r2x"))
-    with pytest.raises(errors.UnsupportedError, match=r"custom calls .*: relax2xla_external\."):
-        rx.load_module(tmp_path / "program.r2x")
+    rx.build(attached).export_library(tmp_path / "program.r2x", native=False)
+    for native in (False, True):
+        with pytest.raises(errors.UnsupportedError, match=r"custom calls .*: relax2xla_external\."):
+            rx.load_module(tmp_path / "program.r2x", native=native)
     trusted = rx.load_module(
         tmp_path / "program.r2x", allow_custom_calls=["relax2xla_external"], compiled=False
     )
     np.testing.assert_array_equal(rx.VirtualMachine(trusted)["forward"](X, Y), 2 * X)
-    on_host(attached).export_library(str(tmp_path / "model.r2x"))
+    on_host(attached).export_library(tmp_path / "model.r2x")
     vm = rx.VirtualMachine(rx.load_module(tmp_path / "model.r2x"))
     with pytest.raises(errors.TVMError, match="no packed function 'plain_add'"):
         vm["forward"](X, Y)
@@ -360,6 +366,67 @@ def test_a_saved_executable_has_no_native_code(source: nn.SourceModule, tmp_path
         np.testing.assert_array_equal(vm["forward"](X, Y), 2 * X)
     finally:
         rx.runtime.remove_global_func("plain_add")
+
+
+LOADS = """
+import sys
+import numpy as np
+import relax2xla as rx
+
+for path in sys.argv[1:]:
+    loaded = rx.load_module(path, native=True)
+    x = np.array([1, -2, 3], np.float32)
+    made = rx.VirtualMachine(loaded)["forward"](x, x[:2])
+    print(np.asarray(made).tolist())
+    loaded.export_library(path)
+"""
+
+
+def test_native_code_is_saved_and_loaded_by_who_trusts_it(
+    source: nn.SourceModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(ext: Any, x: nn.Tensor, y: nn.Tensor) -> Any:
+        return ext["ext_affine"](x, 2.0, 1, False, "affine")
+
+    mod, externs = exported(Calls(source, forward))
+    attached = AttachExternModules(externs)(mod)
+    program, host = tmp_path / "program.r2x", tmp_path / "host.r2x"
+    rx.build(attached).export_library(program)
+    on_host(attached).export_library(host)
+    with pytest.raises(errors.UnsupportedError, match=r"is in it: .*ext_affine.*native=True"):
+        rx.load_module(program)
+    # Another process has never seen the sources, and saves what it has loaded.
+    for _ in range(2):
+        command = [sys.executable, "-c", LOADS, str(program), str(host)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stdout == "[3.0, -3.0, 7.0]\n" * 2, done.stderr
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(errors.UnsupportedError, match=r"of another kind .*and this is .*riscv64"):
+        rx.load_module(program, native=True)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"file": "native/1.so"}, {"symbols": "f"}, {"tuned": 1}, {"more": 1}]
+)
+def test_rows_of_native_code_that_are_none(
+    source: nn.SourceModule, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    mod, externs = exported(Calls(source, lambda ext, x, y: ext["plain_add"](x, x)))
+    saved = collect(rx.build(AttachExternModules(externs)(mod)), compiled=False)
+    saved.manifest["native"][0].update(changed)
+    saved.write(tmp_path / "program.r2x")
+    for native in (False, True):
+        with pytest.raises(errors.FileFormatError, match="native code"):
+            rx.load_module(tmp_path / "program.r2x", native=native)
+
+
+def test_a_library_in_a_file_that_is_none(source: nn.SourceModule, tmp_path: Path) -> None:
+    mod, externs = exported(Calls(source, lambda ext, x, y: ext["plain_add"](x, x)))
+    saved = collect(rx.build(AttachExternModules(externs)(mod)), compiled=False)
+    saved.members["native/0.so"] = b"no library"
+    saved.write(tmp_path / "program.r2x")
+    with pytest.raises(errors.UnsupportedError, match=r"program\.r2x: .* cannot be loaded"):
+        rx.load_module(tmp_path / "program.r2x", native=True)
 
 
 # -- without running anything ----------------------------------------------------------------------
@@ -418,9 +485,14 @@ def test_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler.chmod(0o755)
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    zig = SimpleNamespace(name="ziglang")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: getattr(zig, name, None))
     assert not has_compiler()
     with pytest.raises(errors.CompilerError, match=r"no C\+\+ compiler .* install one, .* CXX"):
         find_compiler()
+    zig.ziglang = zig  # the package is installed
+    assert find_compiler() == [sys.executable, "-m", "ziglang", "c++"]
+    del zig.ziglang
     with pytest.raises(errors.CompilerError, match="compiler= names the compiler 'icpc'"):
         nn.SourceModule({"f": like}, "", "cpp", compiler="icpc").load()
     monkeypatch.setenv("CXX", "clang-99 -m32")

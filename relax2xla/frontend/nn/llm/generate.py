@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from relax2xla.frontend.nn.jit import CompiledModule
     from relax2xla.frontend.nn.values import Tensor
 
+# What a model has; see ``Model``.
+_NEEDED: Final = ("vocab", "context", "jit", "step", "create_paged_kv_cache")
 # A step with tokens of prompts is padded to at least so many, so that programs are few.
 _LEAST: Final = 16
 
@@ -114,6 +116,13 @@ class Generator:
         page: int = 16,
         end: int | Sequence[int] = (),
     ) -> None:
+        # As a caller without types may have it.
+        lacking = [n for n in _NEEDED if not hasattr(model, n)]
+        if lacking:
+            raise CallError(
+                f"a {type(model).__name__} is no model of text: it has no {', '.join(lacking)}; "
+                "see generate.Model"
+            )
         if tokens is None:
             tokens = sequences * min(model.context, 1024)
         sizes = {"sequences": sequences, "tokens": tokens, "chunk": chunk, "page": page}
@@ -201,6 +210,8 @@ class Generator:
 
     def cancel(self, request: Request) -> None:
         """End a request; nothing happens to one that is done."""
+        if not isinstance(request, Request):
+            raise CallError(f"cancel takes what submit gave; got {request!r:.100}")
         if request.finish is not None:
             return
         request.finish = "cancelled"
@@ -438,6 +449,8 @@ def _index(value: Any) -> int:
 
 def _prompts(given: Any) -> list[Any]:
     """A list of prompts, of one as well."""
+    if not isinstance(given, str | Sequence | np.ndarray):
+        raise CallError(f"prompts are texts, or lists of tokens; got {given!r:.100}")
     if isinstance(given, str) or (len(given) and isinstance(given[0], int | np.integer)):
         return [given]
     return list(given)

@@ -406,8 +406,17 @@ def quantize(model: Module, how: str | GroupScheme, native: bool | None = None) 
         raise UnsupportedError(
             f"quantize takes a name such as q4f16_1, or a GroupScheme; got {type(how).__name__}"
         )
+    if not isinstance(model, Module):
+        raise UnsupportedError(f"quantize takes an nn.Module; got {type(model).__name__}")
     native = _native() if native is None else native
-    return _Quantizer(chosen, native).visit("", model)
+    quantizer = _Quantizer(chosen, native)
+    made = quantizer.visit("", model)
+    if not quantizer.count:
+        raise UnsupportedError(
+            f"quantize: {type(model).__name__} holds no linear layers, experts or embeddings that "
+            "are to be quantised and are not yet"
+        )
+    return made
 
 
 def _native() -> bool:
@@ -419,17 +428,26 @@ def _native() -> bool:
 class _Quantizer(Mutator):
     def __init__(self, how: GroupScheme, native: bool) -> None:
         self._how, self._native = how, native
+        self.count = 0
 
     def visit_module(self, name: str, node: Module) -> Any:
         if getattr(node, "no_quantization", False):
             return node
+        made = self._quantised(name, node)
+        if made is None:
+            return self.visit(name, node)
+        self.count += 1
+        return made
+
+    def _quantised(self, name: str, node: Module) -> Module | None:
+        """The layer that takes the place of ``node``; None: it is none of those that have one."""
         if isinstance(node, Linear) and self._wanted(name, node):
             return GroupQuantizedLinear.from_linear(node, self._how, self._native)
         if isinstance(node, ChosenLinear) and _fixed(node.weight):
             return GroupQuantizedChosenLinear.from_chosen(node, self._how, self._native)
         if isinstance(node, Embedding) and self._how.embedding and _fixed(node.weight):
             return GroupQuantizedEmbedding.from_embedding(node, self._how, self._native)
-        return self.visit(name, node)
+        return None
 
     def _wanted(self, name: str, node: Linear) -> bool:
         if not _fixed(node.weight) or (name in _LAST and not self._how.last):

@@ -12,6 +12,7 @@ import pytest
 from examples.models.llm import CausalLM
 from examples.models.llm.config import config_from
 from relax2xla.errors import CallError, RunError
+from relax2xla.frontend import nn
 from relax2xla.frontend.nn.llm.generate import Generator
 from relax2xla.frontend.nn.llm.quantization import quantize
 from relax2xla.frontend.nn.llm.sampling import Sampling
@@ -114,6 +115,11 @@ def test_what_does_not_fit_is_refused(generator: Generator) -> None:
     for said, (prompt, how) in cases.items():
         with pytest.raises(CallError, match=said):
             generator.submit(prompt, how)
+    nothing: Any = None
+    with pytest.raises(CallError, match="prompts are texts, or lists of tokens; got None"):
+        generator.generate(nothing)
+    with pytest.raises(CallError, match="cancel takes what submit gave; got None"):
+        generator.cancel(nothing)
     assert not generator.busy
     small = Generator.__new__(Generator)
     small.__dict__.update(generator.__dict__)
@@ -231,5 +237,10 @@ def test_wrong_sizes() -> None:
     for sizes in wrong:
         with pytest.raises(CallError, match="all must be positive whole numbers"):
             Generator(model, **sizes)
+    nothing: Any = nn.Linear(2, 2)
+    with pytest.raises(
+        CallError, match=r"a Linear is no model of text: it has no vocab, context, st"
+    ):
+        Generator(nothing)
     with pytest.raises(CallError, match="these are tokens"):
         Generator(model, end=[1, "</s>"])  # pyright: ignore[reportArgumentType]

@@ -184,6 +184,10 @@ def test_what_stays_as_it_is() -> None:
 
     assert kinds("q4f16_1") == ["table", "inner", "lm_head"]
     assert kinds("q4f16_2") == ["inner"]
+    quantised, nothing = quantize(Model(), "q4f16_1", native=False), 3
+    for model, said in ((quantised, "Model holds no linear"), (nothing, "an nn.Module; got int")):
+        with pytest.raises(UnsupportedError, match=said):
+            quantize(model, "q8f16_1")  # pyright: ignore[reportArgumentType]
     with pytest.raises(UnsupportedError, match="as in q4f16_1"):
         scheme("q5f16_1")
 
