@@ -21,6 +21,7 @@ from relax2xla.te.tensor import (
 from relax2xla.tir.buffer import Buffer, buffer_of
 from relax2xla.tir.node import PrimExpr, StandsForExpr, writing
 from relax2xla.tir.reduce import CommReducer, Reduce
+from relax2xla.tir.reduce import comm_reducer as one_for_all
 from relax2xla.tir.stmt import IterVar, Stmt
 
 
@@ -292,20 +293,20 @@ def comm_reducer(
         """The reducer of these values."""
         dtypes = [e.dtype for e in source]
         names = list(inspect.signature(fcombine).parameters)
-        sides = [
-            [tir.Var(f"{n}_{i}" if several else n, d) for i, d in enumerate(dtypes)] for n in names
-        ]
+        sides = [[f"{n}_{i}" if several else n for i in range(len(dtypes))] for n in names]
         if len(sides) != 2:
             raise ValueError(f"te.{name}: the reducer combines 2 values; it takes {len(sides)}")
-        with writing():
-            made = fcombine(*(tuple(s) if several else s[0] for s in sides))
-        results = made if isinstance(made, tuple | list) else (made,)
-        neutral = fidentity(*dtypes)
-        begins = neutral if isinstance(neutral, tuple | list) else (neutral,)
-        for what, values in (("reducer", results), ("identity", begins)):
-            if len(values) != len(dtypes):
-                raise TVMError(f"te.{name}: the {what} gives {len(values)} values of {len(dtypes)}")
-        return CommReducer(sides[0], sides[1], results, begins)
+        neutral: Any = fidentity(*dtypes)
+        begins: Sequence[Any] = neutral if isinstance(neutral, tuple | list) else (neutral,)
+        if len(begins) != len(dtypes):
+            raise TVMError(f"te.{name}: the identity gives {len(begins)} values of {len(dtypes)}")
+
+        def combined(*values: Any) -> Any:
+            both = (values[: len(dtypes)], values[len(dtypes) :])
+            return fcombine(*(both if several else (side[0] for side in both)))
+
+        identity = [tir.as_prim_expr(e, d) for e, d in zip(begins, dtypes, strict=True)]
+        return one_for_all(combined, identity, [n for side in sides for n in side], f"te.{name}")
 
     def reduce(expr: Any, axis: Any, where: Any = None, init: Any = None, *more: Any) -> Any:
         if isinstance(expr, Tensor):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, Final, TypeAlias, cast
 
 from relax2xla.errors import OperandTypeError, OpError
 from relax2xla.tir.arith.bounds import Range
@@ -49,6 +49,19 @@ class PointerVar(Var):
 
 
 operations["PointerVar"] = PointerVar
+
+
+STORAGE_SCOPES: Final = (
+    *("global", "shared", "local", "warp", "texture"),
+    *("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator", "metal.simdgroup", "amx.tmm"),
+    *("m16n8k8.matrixA", "m16n8k8.matrixB", "m16n8k8.matrixC"),
+)
+"""Where buffers live: these, and with a tag behind them (``shared.dyn``)."""
+
+
+def is_storage_scope(scope: str) -> bool:
+    """Whether TVM knows the scope; the empty one is ``global``."""
+    return not scope or any(f"{scope}.".startswith(f"{known}.") for known in STORAGE_SCOPES)
 
 
 Index: TypeAlias = "PrimExpr | int | slice"
@@ -204,9 +217,6 @@ def decl_buffer(
     """
     sizes = (shape,) if isinstance(shape, int | PrimExpr | StandsForExpr) else tuple(shape)
     dims = tuple(map(as_expr, sizes))
-    ends = list(axis_separators or ())
-    if ends != sorted(ends) or any(not 0 <= e <= len(dims) for e in ends):
-        raise OpError(f"decl_buffer: axis_separators {ends} do not part {len(dims)} axes in order")
     offset = None if elem_offset is None else as_expr(elem_offset)
     if offset is None and offset_factor:
         index = dims[0].dtype if dims else "int32"
@@ -239,7 +249,15 @@ def buffer_of(
     buffer_type: str = "",
     axis_separators: Sequence[int] = (),
 ) -> Buffer:
-    """A new buffer of dimensions: an int among them is an int64. Defaults are TVM's."""
+    """A new buffer of dimensions: an int among them is an int64. Defaults are TVM's.
+
+    OpError where the strides or the separators are not those of as many axes.
+    """
+    ends = list(axis_separators)
+    if ends != sorted(ends) or any(not 0 <= e <= len(shape) for e in ends):
+        raise OpError(f"the axis_separators {ends} do not part {len(shape)} axes in order")
+    if strides and len(strides) != len(shape):
+        raise OpError(f"{len(strides)} strides for {len(shape)} axes; a buffer has one for each")
     return Buffer(
         PointerVar(name, dtype, scope or "global") if data is None else data,
         tuple(as_dim(d) for d in shape),

@@ -43,6 +43,14 @@ _NAMED: Final[dict[str, str]] = {
 # The second operand is the value that they hand on.
 _SECOND: Final = ("tvm_warp_shuffle", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down")
 
+# Functions of elements take one, or these two.
+_OF_TWO: Final = ("atan2", "copysign", "fmod", "hypot", "ldexp", "nextafter")
+ARITY: Final[dict[str, int]] = {
+    **dict.fromkeys((*_FIRST.split(), "clz", "assume", "isnullptr"), 1),
+    **dict.fromkeys(_OF_TWO, 2),
+}
+"""How many operands a builtin takes, where it is a number that does not vary."""
+
 RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(_FIRST.split(), "first"),
     **dict.fromkeys(_GIVEN.split(), "given"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from relax2xla.tir.expr import as_prim_expr, const
+from relax2xla.errors import OpError
+from relax2xla.tir.expr import as_expr, as_prim_expr, const
 from relax2xla.tir.functor import substitute
-from relax2xla.tir.node import Node, PrimExpr, Var, set_field
+from relax2xla.tir.node import Node, PrimExpr, Var, set_field, writing
 from relax2xla.tir.stmt import IterVar
 
 
@@ -16,7 +18,7 @@ class CommReducer(Node):
 
     lhs, rhs: variables for both, one for each value. result: the combined values, over these.
     identity_element: what changes nothing.
-    Raises ValueError where their numbers differ.
+    Raises OpError where their numbers differ.
     """
 
     __slots__ = ("identity_element", "lhs", "result", "rhs")
@@ -31,7 +33,7 @@ class CommReducer(Node):
         self.lhs, self.rhs = tuple(lhs), tuple(rhs)
         counts = {len(self.lhs), len(self.rhs), len(result), len(identity_element)}
         if len(counts) != 1 or not self.lhs:
-            raise ValueError(
+            raise OpError(
                 f"a reducer of {len(self.lhs)} and {len(self.rhs)} variables gives {len(result)} "
                 f"values from {len(identity_element)} identity elements; their numbers are equal"
             )
@@ -51,6 +53,35 @@ class CommReducer(Node):
         given = [tuple(map(as_prim_expr, s, (v.dtype for v in self.lhs))) for s in sides]
         made = self.combine(*given)
         return made if several else made[0]
+
+
+def comm_reducer(
+    combiner: Callable[..., Any],
+    identity: Sequence[Any],
+    names: Sequence[str] | None = None,
+    what: str = "T.comm_reducer",
+) -> CommReducer:
+    """A reducer of as many values as ``identity`` has; ``combiner`` takes those of both sides.
+
+    Its result is the combined value, or a sequence of them. ``names`` of the variables are those of
+    its parameters by default. OpError, which says for ``what``, where numbers differ.
+    """
+    begins = list(map(as_expr, identity))
+    given = list(inspect.signature(combiner).parameters) if names is None else names
+    if len(given) != 2 * len(begins):
+        raise OpError(
+            f"{what}: the combiner takes {len(given)} values; identity has {len(begins)}, "
+            f"so it takes {2 * len(begins)}"
+        )
+    sides = [Var(n, e.dtype) for n, e in zip(given, begins * 2, strict=True)]
+    with writing():
+        made = combiner(*sides)
+    results: Sequence[Any] = made if isinstance(made, tuple | list) else (made,)
+    if len(results) != len(begins):
+        raise OpError(
+            f"{what}: the combiner gives {len(results)} values; identity has {len(begins)}"
+        )
+    return CommReducer(sides[: len(begins)], sides[len(begins) :], results, begins)
 
 
 class Reduce(PrimExpr):

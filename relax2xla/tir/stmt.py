@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 
+from relax2xla.errors import OperandTypeError
 from relax2xla.tir.arith.bounds import Range
 from relax2xla.tir.buffer import Buffer, BufferRegion, PointerVar, check_indices, check_predicate
 from relax2xla.tir.expr import as_dim, as_expr
@@ -278,6 +279,11 @@ class LetStmt(Stmt):
 
     def __post_init__(self) -> None:
         self._expressions("value")
+        if self.value.dtype != self.var.dtype and self.var.dtype != "handle":
+            raise OperandTypeError(
+                f"LetStmt: {self.var.name} is {self.var.dtype}, and cannot stand for "
+                f"`{self.value}` of {self.value.dtype}; cast the value"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

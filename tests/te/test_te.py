@@ -352,7 +352,7 @@ def test_a_damaged_file_names_a_result_that_there_is_not() -> None:
 def test_reducers_of_other_numbers() -> None:
     k = te.reduce_axis((0, 3), "k")
     pair = te.comm_reducer(lambda x, y: (x[0],), lambda i, v: (tir.const(-1, i), tir.const(0, v)))
-    with pytest.raises(TVMError, match=r"te\.reduce: the reducer gives 1 values of 2"):
+    with pytest.raises(TVMError, match=r"te\.reduce: the combiner gives 1 values; identity has 2"):
         pair((k.var, tir.const(1.0, "float32")), axis=k)
     with pytest.raises(ValueError, match="combines 2 values; it takes 1"):
         te.comm_reducer(lambda x: x, lambda t: tir.const(0, t))(k.var, axis=k)

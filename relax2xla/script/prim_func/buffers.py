@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from relax2xla import tir
+from relax2xla.script import arithmetic as arith
 from relax2xla.script.prim_func import values as v
 from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferLoad, buffer_of
@@ -34,6 +35,14 @@ def make(
     """A buffer without a name yet. A string among the strides is a new symbolic variable."""
     if buffer_type not in ("", "default", "auto"):
         raise ValueError(f'buffer_type is "default" or "auto"; got {buffer_type!r}')
+    scope = v.text(scope, "the scope of a buffer")
+    if data is not None and not (isinstance(data, tir.Var) and data.dtype == "handle"):
+        raise TypeError(
+            f"data= is a pointer such as A.data or T.handle(); got {arith.described(data)}"
+        )
+    for name, number in (("align", align), ("offset_factor", offset_factor)):
+        if not isinstance(number, int):
+            raise TypeError(f"{name}= is a number of Python; got {arith.described(number)}")
     sizes = dims(shape, resolve)
     index = _dtype_of(sizes[0]) if sizes else "int32"
     steps = tuple(
@@ -53,8 +62,8 @@ def make(
         steps,
         offset,
         scope,
-        int(align),
-        int(offset_factor),
+        align,
+        offset_factor,
         buffer_type,
         [int(i) for i in axis_separators or ()],
     )

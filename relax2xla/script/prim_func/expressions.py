@@ -26,7 +26,7 @@ _UNKNOWN: Final = (KeyError, AttributeError, NotImplementedError, RecursionError
 # Names of T that TVM has and that are not read.
 _OTHERS: Final = frozenset(
     (
-        *("comm_reducer", "Reduce", "ProducerLoad"),
+        *("Reduce", "ProducerLoad"),
         *("Shuffle", "CommReducer", "IterVar", "CallEffectKind", "Call", "call_kernel"),
         *("llvm_lookup_intrinsic_id", "let"),
         *("buffer_var", "float4_e2m1fnx2"),
@@ -61,6 +61,8 @@ class Expressions(Evaluator):
 
     def member(self, node: ast.Attribute, name: str) -> Any:
         """``T.name``"""
+        if name.startswith("_"):
+            self.source.fail(node, f"the private name {name!r} cannot be used in TVMScript")
         found = self.form(name) or v.FUNCTIONS.get(name) or v.DTYPE_NAMES.get(name)
         if found is not None:
             return found
@@ -127,7 +129,13 @@ class Expressions(Evaluator):
             index = index.value
         if isinstance(owner, tir.PrimExpr | ir.Expr):
             self.source.fail(node, f"a {type(owner).__name__} has no items")
-        return self._attempt(node, lambda: owner[index])
+        try:
+            return self._attempt(node, lambda: owner[index])
+        except v.Unread as e:
+            if isinstance(e.__cause__, KeyError):
+                shown = ast.unparse(node.value)
+                self.source.fail(node, f"`{shown}` has no item {index!r}", e.__cause__)
+            raise
 
     def index(self, node: ast.expr) -> Any:
         """What stands between the brackets."""
@@ -246,6 +254,8 @@ class Expressions(Evaluator):
         if isinstance(func, Decorator | Marker | ModuleAlias | Namespace):
             self.source.fail(node.func, f"{func!r} cannot be called here")
         if isinstance(func, v.Dtype | partial) or _known(func) or self.is_form(func):
+            if not isinstance(func, type):
+                v.bind(ast.unparse(node.func), func, args, kwargs)
             return func(*args, **kwargs)
         if isinstance(func, Dtype):
             return v.cast(args[0], func.name) if args else tir.Var("", func.name)

@@ -11,7 +11,8 @@ from typing import Any, Final, Protocol, TypeGuard
 import numpy as np
 
 from relax2xla import tir
-from relax2xla.dtypes import numpy_dtype
+from relax2xla.dtypes import is_float, numpy_dtype
+from relax2xla.script import arithmetic as arith
 from relax2xla.script.prim_func import values as v
 from relax2xla.script.prim_func.buffers import make
 from relax2xla.script.prim_func.frames import (
@@ -119,7 +120,9 @@ class MetaVar:
 
 # -- blocks --------------------------------------------------------------------------------------
 def _block(owner: Owner, name: str = "", no_realize: bool = False) -> BlockOpener:
-    return BlockOpener(name, realized=not no_realize)
+    if not isinstance(no_realize, bool):
+        raise TypeError(f"no_realize= of T.block is a bool; got {no_realize!r}")
+    return BlockOpener(v.text(name, "the name of a block"), realized=not no_realize)
 
 
 def _innermost(owner: Owner, what: str) -> BlockOpener:
@@ -160,7 +163,7 @@ def _block_attr(owner: Owner, attrs: dict[str, Any]) -> None:
     block = _innermost(owner, "T.block_attr")
     if block.annotations is not None:
         raise ValueError(f"the block {block.name!r} has its attributes twice")
-    block.annotations = attrs
+    block.annotations = v.mapping(attrs, "T.block_attr")
 
 
 def _init(owner: Owner) -> InitOpener:
@@ -178,7 +181,7 @@ class Axes:
 
     def _push(self, dom: tir.Range, dtype: str, kind: s.IterType, binding: object) -> tir.Var:
         frame = self.owner.frames[-1]
-        if frame.block is None:
+        if frame.block is None or frame.entries:
             raise ValueError("T.axis stands in a block, before its statements")
         value = v.number(binding)
         if not tir.is_int(value.dtype):
@@ -190,6 +193,9 @@ class Axes:
 
     def _axis(self, kind: s.IterType, dom: object, binding: object, dtype: str) -> tir.Var:
         span = as_range(dom)
+        dtype = v.dtype_name(dtype)
+        if not is_int(dtype):
+            raise TypeError(f"an axis is an integer; got the dtype {dtype}")
         wide = widest(tir.const(0, dtype), span.min, span.extent)
         return self._push(span, wide, kind, binding)
 
@@ -214,6 +220,12 @@ class Axes:
 
     def remap(self, kinds: str, bindings: Sequence[object], dtype: str = "int32") -> Any:
         """One axis for each loop variable, over the loop's range."""
+        kinds = v.text(kinds, "the first argument of T.axis.remap")
+        if not isinstance(bindings, list | tuple) or not bindings:
+            raise TypeError(
+                "T.axis.remap takes a list of one loop variable or more; got "
+                f"{arith.described(bindings)}"
+            )
         if len(kinds) != len(bindings):
             raise ValueError(f"{len(kinds)} kinds of axes for {len(bindings)} loop variables")
         made: list[tir.Var] = []
@@ -240,7 +252,13 @@ def as_range(dom: object) -> tir.Range:
     if isinstance(dom, tir.Range):
         return dom
     if isinstance(dom, list | tuple):
-        begin, end = (v.number(d) for d in dom)
+        ends: Sequence[object] = dom
+        if len(ends) != 2:
+            raise ValueError(f"a range is a size, or where it starts and ends; got {len(ends)}")
+        begin, end = map(v.number, ends)
+        for bound in (begin, end):
+            if not is_int(bound.dtype):
+                raise TypeError(f"an axis runs over integers; got `{bound}` of {bound.dtype}")
         begin, end = tir.match_dtypes(begin, end)
         return tir.Range.from_min_extent(tir.as_dim(begin), v.simplified(end - begin))
     extent = v.number(dom)
@@ -274,15 +292,26 @@ def _made(
     thread: str = "",
 ) -> Loop:
     last = v.number(start if stop is None else stop)
+    _check_bound(last)
     first = tir.const(0, last.dtype) if stop is None else v.number(start)
-    for bound in (first, last):
-        if not tir.is_int(bound.dtype):
-            raise TypeError(f"a loop runs over integers; got `{bound}` of dtype {bound.dtype}")
+    _check_bound(first)
     extent = v.simplified(last - first)
     low = tir.as_dim(first)
     dtype = widest(low, extent)
     dom = tir.Range.from_min_extent(low, extent)
-    return Loop([tir.Var("", dtype)], [dom], kind, annotations or {}, thread)
+    held = v.mapping(annotations, "annotations= of a loop")
+    return Loop([tir.Var("", dtype)], [dom], kind, held, thread)
+
+
+def _check_bound(bound: tir.PrimExpr) -> None:
+    if not is_int(bound.dtype):
+        raise TypeError(f"a loop runs over integers; got `{bound}` of dtype {bound.dtype}")
+
+
+def _check_threads(extent: tir.Dim, thread: str) -> None:
+    """ValueError for a number of threads that is known and below zero."""
+    if isinstance(extent, int | tir.IntImm) and int(extent) < 0:
+        raise ValueError(f"{int(extent)} threads of {thread}; there are none or more")
 
 
 def _thread_binding(
@@ -297,13 +326,17 @@ def _thread_binding(
         if not isinstance(stop, str):
             raise ValueError('T.thread_binding needs a thread, such as "threadIdx.x"')
         stop, thread = None, stop
-    return _made("thread_binding", start, stop, annotations, thread)
+    made = _made("thread_binding", start, stop, annotations, v.text(thread, "thread="))
+    _check_threads(made.ranges[0].extent, made.thread)
+    return made
 
 
 def _grid(owner: Owner, *extents: object) -> Loop:
     if not extents:
         raise ValueError("T.grid takes one extent or more")
     sizes = [v.number(e) for e in extents]
+    for size in sizes:
+        _check_bound(size)
     ranges = [
         tir.Range.from_min_extent(tir.as_dim(tir.const(0, e.dtype)), tir.as_dim(e)) for e in sizes
     ]
@@ -312,7 +345,9 @@ def _grid(owner: Owner, *extents: object) -> Loop:
 
 # -- buffers -------------------------------------------------------------------------------------
 def _buffer(owner: Owner, *args: Any, **kwargs: Any) -> Buffer:
-    return make(owner.symbol_named, *args, **kwargs)
+    made = partial(make, owner.symbol_named)
+    v.bind("a buffer", made, args, kwargs)
+    return replace(made(*args, **kwargs), line=owner.line)
 
 
 def _match_buffer(
@@ -330,20 +365,39 @@ def _match_buffer(
             raise ValueError("T.match_buffer needs a shape")
         shape = tuple(v.number64(r.extent) for r in param.region)
         dtype = param.buffer.dtype
-    buffer = make(owner.symbol_named, shape, dtype, *args, **kwargs)
+    buffer = _buffer(owner, shape, dtype, *args, **kwargs)
     if isinstance(param, BufferRegion):
         block = _innermost(owner, "T.match_buffer of a region")
         _check_match(buffer, param)
         block.match_buffers.append(s.MatchBufferRegion(buffer, param))
     elif isinstance(param, tir.Var) and any(param is p for p in owner.func.params):
+        if param in owner.func.buffer_map:
+            raise ValueError(f"the parameter {param.name} is a buffer already; match it once")
+        if param.dtype != "handle":
+            raise TypeError(
+                f"the parameter {param.name} is {param.dtype}; T.match_buffer takes a T.handle"
+            )
+        check_parameter(buffer)
         owner.func.buffer_map[param] = buffer
     else:
         raise ValueError("T.match_buffer takes a parameter of the function, or a region")
     return buffer
 
 
+def check_parameter(buffer: Buffer) -> None:
+    """ValueError where a parameter has a size that no array has."""
+    below = [int(d) for d in buffer.shape if _number(d) and int(d) < 0]
+    if below:
+        raise ValueError(f"the buffer has the shape {_shown(buffer.shape)}; no size is negative")
+
+
 def _check_match(buffer: Buffer, source: BufferRegion) -> None:
     """ValueError where a region cannot have the shape of the buffer that views it."""
+    if buffer.dtype != source.buffer.dtype:
+        raise TypeError(
+            f"T.match_buffer: {source.buffer.name} holds {source.buffer.dtype}, the buffer that "
+            f"views its region {buffer.dtype}; both have one dtype"
+        )
     extents = [tir.simplify(r.extent) for r in source.region]
     ahead = len(extents) - buffer.ndim
     wanted = [*([1] * ahead), *map(tir.simplify, buffer.shape)]
@@ -365,7 +419,7 @@ def _shown(sizes: Sequence[tir.Dim]) -> str:
 
 
 def _alloc_buffer(owner: Owner, *args: Any, **kwargs: Any) -> Buffer:
-    buffer = replace(make(owner.symbol_named, *args, **kwargs), line=owner.line)
+    buffer = _buffer(owner, *args, **kwargs)
     for frame in reversed(owner.frames):
         if frame.block is not None:
             frame.block.alloc_buffers.append(buffer)
@@ -379,7 +433,7 @@ def _alloc_in(scope: str, owner: Owner, *args: Any, **kwargs: Any) -> Buffer:
 
 
 def _decl_buffer(owner: Owner, *args: Any, **kwargs: Any) -> Opener:
-    buffer = make(owner.symbol_named, *args, **kwargs)
+    buffer = _buffer(owner, *args, **kwargs)
     given = kwargs.get("data", args[2] if len(args) > 2 else None) is not None
     line = owner.line
 
@@ -401,14 +455,21 @@ def _allocate(
     condition: object = True,
     annotations: dict[str, Any] | None = None,
 ) -> Opener:
-    name = v.dtype_name(dtype)
-    var = PointerVar("", name, scope)
-    sizes = tuple(v.number(v.dim(e)) for e in extents)
+    name, where = v.dtype_name(dtype), v.text(scope, "the scope of T.allocate")
+    var = PointerVar("", name, where)
+    sizes = tuple(v.number(v.dim(e)) for e in _several(extents, "the extents of T.allocate"))
     held, line = v.number(condition), owner.line
+    more = v.mapping(annotations, "annotations= of T.allocate")
     return Opener(
-        lambda body: s.Allocate(var, name, sizes, held, body, scope, annotations or {}, line=line),
-        var,
+        lambda body: s.Allocate(var, name, sizes, held, body, where, more, line=line), var
     )
+
+
+def _several(values: Any, what: str) -> Sequence[Any]:
+    if not isinstance(values, list | tuple):
+        raise TypeError(f"{what} are a list; got {arith.described(values)}")
+    held: Sequence[Any] = values
+    return held
 
 
 def _allocate_const(
@@ -419,15 +480,22 @@ def _allocate_const(
     annotations: dict[str, Any] | None = None,
 ) -> Opener:
     name = v.dtype_name(dtype)
-    sizes = tuple(v.number(v.dim(e)) for e in extents)
-    numbers = [x.value if isinstance(x, tir.IntImm | tir.FloatImm) else x for x in data]
+    sizes = tuple(v.number(v.dim(e)) for e in _several(extents, "the extents"))
+    more = v.mapping(annotations, "annotations= of T.allocate_const")
+    numbers = [
+        x.value if isinstance(x, tir.IntImm | tir.FloatImm) else x
+        for x in _several(data, "the data of T.allocate_const")
+    ]
+    wrong = [x for x in numbers if not isinstance(x, int | float)]
+    if wrong:
+        raise TypeError(f"T.allocate_const takes numbers; got {arith.described(wrong[0])}")
     array = np.asarray(numbers, numpy_dtype(name))
     wanted = [int(n) for n in sizes if isinstance(n, tir.IntImm)]
     if len(wanted) != len(sizes) or math.prod(wanted) != array.size:
         raise ValueError(f"T.allocate_const: {array.size} numbers for the extents {list(sizes)}")
     var, line = PointerVar("", name), owner.line
     return Opener(
-        lambda body: s.AllocateConst(var, name, sizes, array, body, annotations or {}, line=line),
+        lambda body: s.AllocateConst(var, name, sizes, array, body, more, line=line),
         var,
     )
 
@@ -466,6 +534,7 @@ def _attr(owner: Owner, node: Any, attr_key: str = "", value: object = None) -> 
         ((attr_key, value),) = node.items()
         node = 0
     held, line = v.number(value), owner.line
+    attr_key = v.text(attr_key, "the key of T.attr")
     if isinstance(node, int | float | str):
         node = v.number(node)
     return Opener(lambda body: s.AttrStmt(node, attr_key, held, body, line=line))
@@ -478,9 +547,14 @@ def _assert(owner: Owner, condition: object, message: object = "") -> Opener:
 
 
 def let(value: object, var: tir.Var | None, line: int) -> Opener:
-    """``var = value`` for what follows."""
+    """``var = value`` for what follows; a number becomes a literal of the variable's dtype."""
     held = v.number(value)
+    if var is not None and type(value) in (int, float):
+        if is_float(var.dtype) or (is_int(var.dtype) and isinstance(value, int)):
+            held = v.cast(value, var.dtype)
     bound = tir.Var("", held.dtype) if var is None else var
+    if bound.dtype not in (held.dtype, "handle"):
+        raise TypeError(f"the value `{held}` is {held.dtype}, its name {bound.dtype}; cast it")
     return Opener(lambda body: s.LetStmt(bound, held, body, line=line), bound)
 
 
@@ -493,6 +567,7 @@ def _let_stmt(
 
 
 def _env_thread(owner: Owner, thread_tag: str, dtype: str = "int32") -> tir.Var:
+    thread_tag = v.text(thread_tag, "the name of a thread")
     var = tir.Var("", dtype)
     owner.func.threads[var] = s.IterVar(None, var, "thread", thread_tag)
     return var
@@ -502,6 +577,7 @@ def _launch_thread(owner: Owner, thread: object, extent: object) -> Opener:
     size = v.number(extent)
     if not is_int(size.dtype):
         raise TypeError(f"T.launch_thread: the extent `{size}` is {size.dtype}, and no integer")
+    _check_threads(tir.as_dim(size), str(thread))
     if isinstance(thread, str):
         thread = _env_thread(owner, thread, size.dtype)
     if not isinstance(thread, tir.Var) or thread not in owner.func.threads:
@@ -591,7 +667,9 @@ def _buffer_store(
 
 
 def _func_attr(owner: Owner, attrs: dict[str, Any]) -> None:
-    for key, value in attrs.items():
+    for key, value in v.mapping(attrs, "T.func_attr").items():
+        if key == "global_symbol":
+            value = v.text(value, "global_symbol")
         if key in owner.func.attrs and owner.func.attrs[key] is not value:
             raise ValueError(f"the attribute {key!r} of the function is said twice")
         owner.func.attrs[key] = value

@@ -101,11 +101,13 @@ class PrimFuncParser(Expressions):
     def _parameter(self, arg: ast.arg) -> None:
         if arg.annotation is None:
             self.source.fail(arg, f"the parameter {arg.arg!r} of a T.prim_func needs an annotation")
+        self.line = arg.lineno
         made = self._annotation(arg.annotation)
         if any(p.name in (arg.arg, f"{arg.arg}_handle") for p in self.func.params):
             if arg.arg in self.scope.names:
                 self.source.fail(arg, f"two parameters are named {arg.arg!r}")
         if isinstance(made, Buffer):
+            self._attempt(arg.annotation, partial(forms.check_parameter, made))
             buffers.named(made, arg.arg)
             handle = tir.Var(f"{arg.arg}_handle", "handle")
             self.func.params.append(handle)
@@ -155,6 +157,11 @@ class PrimFuncParser(Expressions):
         try:
             found = self.scope.lookup(name)
         except KeyError:
+            if not name.isidentifier():
+                raise ValueError(
+                    f"{name!r} is no name of a symbolic variable; define those that it has with "
+                    f"`n = T.int64()`, and write the size as an expression"
+                ) from None
             found = tir.Var(name, self._declared().get(name, "int64"))
             self.scope.names[name] = found
         if not isinstance(found, int | tir.PrimExpr):
@@ -189,7 +196,12 @@ class PrimFuncParser(Expressions):
         """One more statement of the innermost frame."""
         self.frames[-1].entries.append(entry)
 
+    def _no_else(self, node: ast.For | ast.While) -> None:
+        if node.orelse:
+            self.source.fail(node.orelse[0], "a loop of a T.prim_func has no `else`")
+
     def _for(self, node: ast.For) -> None:
+        self._no_else(node)
         loop = self.value(node.iter)
         if isinstance(loop, list | tuple | range):
             raise v.Unread(node, "a loop over a sequence of Python is not read")
@@ -206,6 +218,7 @@ class PrimFuncParser(Expressions):
         self.add(nested(loop, body, node.lineno))
 
     def _while(self, node: ast.While) -> None:
+        self._no_else(node)
         condition = self._condition(node.test)
         self.add(s.While(condition, self.body(node.body), line=node.lineno))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -20,8 +21,9 @@ from relax2xla.dtypes import DTYPES, is_float, limits
 from relax2xla.errors import OperandTypeError, OpError
 from relax2xla.script import arithmetic as arith
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, Let, PointerVar
-from relax2xla.tir.intrinsic import RULES, op_of
+from relax2xla.tir.intrinsic import ARITY, RULES, op_of
 from relax2xla.tir.node import StandsForExpr, element_of, int_range, is_int, lanes_of
+from relax2xla.tir.reduce import comm_reducer
 from relax2xla.tir.vector import Broadcast, Ramp, is_dtype, with_lanes
 
 Value = tir.PrimExpr
@@ -172,6 +174,8 @@ def vector_index(index: object) -> Value:
     lanes = tir.simplify((stop - start + step - 1) // step)
     start, step = tir.match_dtypes(start, step)
     if isinstance(lanes, int | tir.IntImm):
+        if int(lanes) < 1:
+            raise ValueError(f"the slice has {int(lanes)} elements; a vector has one or more")
         return start if int(lanes) == 1 else Ramp(start, step, int(lanes))
     try:
         return Ramp(start, step, lanes)
@@ -216,6 +220,46 @@ def region_of(value: object) -> BufferRegion:
                 ranges.append(_range(i, 0))
         return BufferRegion(value.buffer, tuple(ranges))
     raise TypeError(f"expected a region such as A[0:4, i]; got {arith.described(value)}")
+
+
+def mapping(value: object, what: str) -> dict[str, Any]:
+    """Annotations or attributes: a dictionary whose keys are strings; none for None."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise TypeError(f"{what} is a dictionary; got {arith.described(value)}")
+    held: dict[Any, Any] = value
+    for key in held:
+        if not isinstance(key, str):
+            raise TypeError(f"the keys of {what} are strings; got {arith.described(key)}")
+    return held
+
+
+def text(value: object, what: str) -> str:
+    """A name: a string of Python, or a literal of one."""
+    if isinstance(value, tir.StringImm):
+        return value.value
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a string; got {arith.described(value)}")
+    return value
+
+
+def bind(what: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """TypeError, which says what ``what`` takes, where ``func`` does not take these arguments."""
+    try:
+        signature = inspect.signature(func)
+    except ValueError:  # a builtin of Python
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as e:
+        taken = [
+            p.replace(annotation=p.empty)
+            for p in signature.parameters.values()
+            if p.kind is not p.VAR_KEYWORD
+        ]
+        shown = signature.replace(parameters=taken, return_annotation=signature.empty)
+        raise TypeError(f"{what} takes {shown}: {e}") from None
 
 
 # -- functions of T ------------------------------------------------------------------------------
@@ -263,7 +307,7 @@ def cast(value: object, dtype: object) -> Value:
     element = element_of(target)
     if isinstance(value, float | np.floating) and is_float(element):
         given = tir.FloatImm(element, float(value))
-    elif type(value) is int and is_int(element):
+    elif type(value) is int and (is_int(element) or element == "bool"):
         given = tir.IntImm(element, value)  # an error where it does not fit
     else:
         given = number(value)
@@ -282,6 +326,9 @@ def cast(value: object, dtype: object) -> Value:
 def _call(name: str, rule: str) -> Callable[..., Value]:
     def make(*args: Any, dtype: Any = None, **kwargs: Any) -> Value:
         given = [*args, *kwargs.values()]
+        wanted = ARITY.get(name, len(given))
+        if len(given) != wanted:
+            raise TypeError(f"T.{name} takes {wanted} operand(s); got {len(given)}")
         if rule == "given":
             result = dtype_name(dtype if dtype is not None else given.pop(0))
         elif rule == "last":
@@ -473,7 +520,11 @@ def _let(expr: object, where: dict[Any, Any]) -> Value:
 
 def _lanes(value: object) -> int | Value:
     lanes = number(value)
-    return lanes.value if isinstance(lanes, tir.IntImm) else lanes
+    if not isinstance(lanes, tir.IntImm):
+        return lanes
+    if lanes.value < 1:
+        raise ValueError(f"a vector has one lane or more; got {lanes.value}")
+    return lanes.value
 
 
 def _call_intrin(dtype: object, name: object, *args: object, **_: object) -> Value:
@@ -547,6 +598,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Var": lambda name, dtype="int32": tir.Var(name, dtype_name(dtype)),
     "SizeVar": lambda name, dtype="int32": tir.SizeVar(name, dtype_name(dtype)),
     "var": lambda dtype, name="": tir.Var(name, dtype_name(dtype)),
+    "comm_reducer": lambda combiner, identity: comm_reducer(combiner, list(map(number, identity))),
 }
 for _alias, _name in (
     *(("ramp", "Ramp"), ("broadcast", "Broadcast")),

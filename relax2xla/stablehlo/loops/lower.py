@@ -22,7 +22,7 @@ from relax2xla.stablehlo.loops.repeat import function
 from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope, StayedLoop
 from relax2xla.stablehlo.loops.statements import run
 from relax2xla.tir import stmt as st
-from relax2xla.tir.buffer import Buffer, BufferLoad
+from relax2xla.tir.buffer import STORAGE_SCOPES, Buffer, BufferLoad, is_storage_scope
 from relax2xla.tir.functor import post_order
 from relax2xla.tir.kernel.use import expressions
 from relax2xla.tir.node import element_of, is_int
@@ -75,6 +75,7 @@ def lower(func: tir.PrimFunc, arguments: Sequence[Argument], name: str = "kernel
         _enter(kernel, buffer, argument, scope)
     kernel.parameters = set(kernel.memory)
     body = lanes_as_loops(func.body)
+    _check_scopes(kernel, func)
     kernel.uses = uses(kernel, body)
     _check_accesses(kernel, body)
     try:
@@ -211,6 +212,31 @@ def _check_accesses(kernel: Kernel, body: st.Stmt) -> None:
                         f"the index `{index}` of {access.buffer.name} is {index.dtype}; an index "
                         "is an integer, cast it to one"
                     )
+
+
+def _check_scopes(kernel: Kernel, func: tir.PrimFunc) -> None:
+    """Refuse buffers in memory that there is not."""
+    found = [(b.name, b.scope, b.line) for b in func.buffer_map.values()]
+    for s in st.walk(func.body):
+        match s:
+            case st.BlockRealize():
+                own = (*s.block.alloc_buffers, *(m.buffer for m in s.block.match_buffers))
+                found += [(b.name, b.scope, b.line or s.line) for b in own]
+            case st.DeclBuffer():
+                found.append((s.buffer.name, s.buffer.scope, s.line))
+            case st.Allocate():
+                found.append((s.buffer_var.name, s.scope, s.line))
+            case BufferStore():
+                found.append((s.buffer.name, s.buffer.scope, s.buffer.line or s.line))
+            case _:
+                pass
+    for name, scope, line in found:
+        if not is_storage_scope(scope):
+            kernel.line = line or kernel.line
+            raise kernel.error(
+                f"the buffer {name} is in the memory {scope!r}; there are "
+                f"{', '.join(STORAGE_SCOPES)}, each also with a tag (shared.dyn)"
+            )
 
 
 _INDICES: Final = frozenset(name for name in DTYPES if is_kind(name, "bool", "int", "uint"))

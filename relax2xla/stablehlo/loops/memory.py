@@ -11,7 +11,7 @@ from relax2xla.stablehlo.loops.axes import in_order, size_of
 from relax2xla.stablehlo.loops.forms import form_of
 from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope
 from relax2xla.tir.buffer import Buffer, BufferRegion
-from relax2xla.tir.expr import Add, as_prim_expr
+from relax2xla.tir.expr import Add, as_prim_expr, cast
 from relax2xla.tir.node import Dim, PrimExpr, Var
 
 MOST_ELEMENTS = 1 << 30
@@ -37,11 +37,13 @@ def fixed_shape(kernel: Kernel, buffer: Buffer, scope: Scope) -> tuple[int, ...]
         steps = [fixed_size(kernel, s, scope) for s in buffer.strides]
         for i, step in enumerate(steps):
             if shape[i] != 1 and step != math.prod(shape[i + 1 :]):
+                kernel.line = buffer.line or kernel.line
                 raise kernel.error(
                     f"the buffer {buffer.name} has strides {steps} for the shape {shape}; only "
                     "compact row-major buffers can be lowered"
                 )
     if not isinstance(buffer.elem_offset, Var) and fixed_size(kernel, buffer.elem_offset, scope):
+        kernel.line = buffer.line or kernel.line
         raise kernel.error(
             f"the buffer {buffer.name} starts at element {buffer.elem_offset} of its memory; "
             "only buffers that start at 0 can be lowered"
@@ -79,7 +81,7 @@ def access(
     kernel: Kernel, buffer: Buffer, indices: Sequence[PrimExpr], scope: Scope
 ) -> tuple[Buffer, tuple[PrimExpr, ...], Memory]:
     """The buffer that holds the memory, the indices in it, and the memory in its shape."""
-    place = tuple(indices)
+    place = tuple(i if i.dtype != "bool" else cast("int32", i) for i in indices)
     while (view := kernel.views.get(buffer)) is not None:
         place = viewed_indices(view, buffer, place)
         buffer = view.buffer

@@ -21,6 +21,9 @@ class _Scopes:
 
     defined: set[Var] = field(default_factory=set[Var])
     ended: set[Var] = field(default_factory=set[Var])
+    # The blocks with axes around, and how many there were around each loop that is open.
+    blocks: list[str] = field(default_factory=list[str])
+    loops: dict[Var, int] = field(default_factory=dict[Var, int])
 
 
 def problems(func: PrimFunc) -> Iterator[tuple[str, int]]:
@@ -41,14 +44,19 @@ def problems(func: PrimFunc) -> Iterator[tuple[str, int]]:
             if isinstance(e, Var):
                 define(e)
     for b in func.buffer_map.values():
-        yield from _undefined(buffer_expressions(b), state, 0)
-    # Statements to look at, and variables whose scope ends there.
-    stack: list[s.Stmt | frozenset[Var]] = [func.body]
+        yield from _undefined(buffer_expressions(b), state, b.line)
+    # Statements to look at, variables whose scope ends there, and blocks that do.
+    stack: list[s.Stmt | frozenset[Var] | str] = [func.body]
     while stack:
         node = stack.pop()
         if isinstance(node, frozenset):
             state.defined -= node
             state.ended |= node
+            for v in node:
+                state.loops.pop(v, None)
+            continue
+        if isinstance(node, str):
+            state.blocks.pop()
             continue
         yield from _undefined(_uses(node), state, node.line)
         new = _defines(node)
@@ -60,7 +68,15 @@ def problems(func: PrimFunc) -> Iterator[tuple[str, int]]:
         own = frozenset(v for v in new if v not in state.defined)
         state.defined |= own
         stack.append(own)
+        if isinstance(node, s.For):
+            state.loops[node.loop_var] = len(state.blocks)
         if isinstance(node, s.BlockRealize):
+            for b in node.block.alloc_buffers:
+                sizes = (as_prim_expr(d) for d in b.shape)
+                yield from _undefined(sizes, state, b.line or node.line)
+            if node.block.iter_vars:
+                state.blocks.append(node.block.name_hint)
+                stack.append(node.block.name_hint)
             yield from _undefined(_inside_block(node.block), state, node.line)
         stack += reversed(s.children(node))
 
@@ -68,6 +84,7 @@ def problems(func: PrimFunc) -> Iterator[tuple[str, int]]:
 def _uses(node: s.Stmt) -> Iterator[PrimExpr]:
     if isinstance(node, s.BlockRealize):
         yield from node.iter_values
+        yield node.predicate
         for axis in node.block.iter_vars:
             if axis.dom is not None:
                 yield as_prim_expr(axis.dom.min)
@@ -86,8 +103,6 @@ def _inside_block(block: s.Block) -> Iterator[PrimExpr]:
         for r in region.region:
             yield as_prim_expr(r.min)
             yield as_prim_expr(r.extent)
-    for b in block.alloc_buffers:
-        yield from (as_prim_expr(d) for d in b.shape)
 
 
 def _defines(node: s.Stmt) -> list[Var]:
@@ -130,6 +145,14 @@ def _undefined(exprs: Iterator[PrimExpr], state: _Scopes, line: int) -> Iterator
                 why = "used outside of its scope" if v in state.ended else "not defined"
                 yield f"the variable {v.name} is {why}", line
                 state.defined.add(v)  # one message each
+            elif state.loops.get(v, len(state.blocks)) < len(state.blocks):
+                inner = state.blocks[-1]
+                text = (
+                    f"the loop variable {v.name} is used in the block {inner!r}, which has axes; "
+                    f"bind one to it, such as T.axis.spatial(n, {v.name})"
+                )
+                yield text, line
+                del state.loops[v]  # one message each
 
 
 def verify_well_formed(func: PrimFunc, assert_mode: bool = True) -> bool:

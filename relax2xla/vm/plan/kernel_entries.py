@@ -47,7 +47,8 @@ def _entry(name: str, callee: GlobalVar, func: tir.PrimFunc, result: bool) -> Fu
     written = written_parameters(func)
     if not written:
         raise TVMError(
-            f"{name} writes none of its buffers and returns nothing, so there is nothing to compute"
+            f"{_first_line(func.body)}{name} writes none of its buffers and returns nothing, so "
+            "there is nothing to compute; calls of other functions for their effect are Relax's"
         )
     results = [infos[i] for i in written]
     info = results[0] if len(results) == 1 else results
@@ -65,8 +66,20 @@ def _entry(name: str, callee: GlobalVar, func: tir.PrimFunc, result: bool) -> Fu
     return Function(given, body, attrs={"global_symbol": name})
 
 
+def _first_line(body: stmt.Stmt) -> str:
+    """Where a kernel begins, for a message; nothing where it is not known."""
+    line = next((s.line for s in stmt.walk(body) if s.line), 0)
+    return f"line {line}: " if line else ""
+
+
 def _with_arrays(name: str, func: tir.PrimFunc) -> tir.PrimFunc:
     """``func`` with a buffer of no axes for each number that it takes."""
+    for p in func.params:
+        if p.dtype == "handle" and p not in func.buffer_map:
+            raise TVMError(
+                f"{_first_line(func.body)}{name} takes the pointer {p.name}, of which no buffer is "
+                "made (T.match_buffer); a kernel that is built alone takes buffers and numbers"
+            )
     shaped = {v for b in func.buffer_map.values() for d in b.shape for v in _variables(d)}
     sizes = [p.name for p in func.params if p in shaped]
     if sizes:

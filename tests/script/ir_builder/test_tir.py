@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from relax2xla import tir
-from relax2xla.errors import BuilderError, LegalizeError, OpError
-from relax2xla.ir import PointerType, PrimType, assert_structural_equal, load_json, save_json
+from relax2xla.errors import BuilderError, DiagnosticError, LegalizeError, OpError
+from relax2xla.ir import (
+    PointerType,
+    PrimType,
+    assert_structural_equal,
+    load_json,
+    save_json,
+    structural_equal,
+)
 from relax2xla.script import from_source
 from relax2xla.script.ir_builder import IRBuilder
 from relax2xla.script.ir_builder import tir as T
@@ -156,9 +163,32 @@ def test_a_reducer_is_printed_and_saved() -> None:
     ("combiner", "identity", "message"),
     [
         (lambda x: x, [0.0], "takes 1 values; identity has 1, so it takes 2"),
-        (lambda x, y: (x, y), [0.0], "gives 2 values from 1 identity elements"),
+        (lambda x, y: (x, y), [0.0], "gives 2 values; identity has 1"),
     ],
 )
 def test_a_reducer_of_other_numbers(combiner: Any, identity: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         T.comm_reducer(combiner, identity)
+
+
+def test_a_reducer_in_a_script_is_read() -> None:
+    text = """
+# from relax2xla.script import tir as T
+
+@T.prim_func
+def main(A: T.Buffer((4,), "float32")):
+    T.attr(T.comm_reducer(lambda i, x, j, y: (T.Select(x >= y, i, j), T.max(x, y)), [-1, T.float32(-1.0)]), "reduce_scope", 0)
+    A[0] = T.float32(1.0)
+"""  # noqa: E501
+    func = parsed(text)
+    (attr,) = [n for n in tir.stmt.walk(func.body) if isinstance(n, tir.AttrStmt)]
+    assert isinstance(attr.node, tir.CommReducer)
+    assert [v.dtype for v in attr.node.lhs] == ["int32", "float32"]
+    assert func.script().strip() == text.strip()
+    assert_structural_equal(parsed(func.script()), func)
+    other = parsed(text.replace("x >= y", "x > y"))
+    assert not structural_equal(other, func)
+    with pytest.raises(DiagnosticError, match="takes 1 values; identity has 1, so it takes 2"):
+        parsed(text.replace("i, x, j, y: (T.Select(x >= y, i, j), T.max(x, y))", "x: x").replace(
+            "[-1, T.float32(-1.0)]", "[T.float32(0)]"
+        ))  # fmt: skip

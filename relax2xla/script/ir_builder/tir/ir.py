@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from relax2xla import tir
@@ -17,8 +16,6 @@ from relax2xla.script.ir_builder.tir.frame import (
 from relax2xla.script.prim_func import forms, values
 from relax2xla.script.tir_names import tir as names
 from relax2xla.tir import buffer as buffers
-from relax2xla.tir.expr import as_expr
-from relax2xla.tir.node import writing
 
 
 def prim_func(is_private: bool = False) -> PrimFuncFrame:
@@ -59,25 +56,6 @@ def arg(name: str, obj: Any) -> Any:
     return obj
 
 
-def comm_reducer(combiner: Callable[..., Any], identity: Sequence[Any]) -> tir.CommReducer:
-    """A reducer of as many values as ``identity`` has; ``combiner`` takes those of both sides.
-
-    Its result is the combined value, or a sequence of them. ValueError where numbers differ.
-    """
-    begins = list(map(as_expr, identity))
-    names = list(inspect.signature(combiner).parameters)
-    if len(names) != 2 * len(begins):
-        raise ValueError(
-            f"T.comm_reducer: the combiner takes {len(names)} values; identity has {len(begins)}, "
-            f"so it takes {2 * len(begins)}"
-        )
-    sides = [tir.Var(n, e.dtype) for n, e in zip(names, begins * 2, strict=True)]
-    with writing():
-        made = combiner(*sides)
-    results = made if isinstance(made, tuple | list) else (made,)
-    return tir.CommReducer(sides[: len(begins)], sides[len(begins) :], results, begins)
-
-
 def _form(name: str) -> Callable[..., Any]:
     """A statement of ``T``: a frame where it opens something, else what it gives."""
 
@@ -105,5 +83,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    own = ("prim_func", "func_name", "func_ret", "func_attr", "arg", "axis", "comm_reducer")
+    own = ("prim_func", "func_name", "func_ret", "func_attr", "arg", "axis")
     return sorted({*own, *forms.FORMS, *values.FUNCTIONS, *values.DTYPE_NAMES})
