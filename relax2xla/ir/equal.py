@@ -268,8 +268,6 @@ class _Comparer:
                     raise _Different(a, b, "different values")
             case tir.PrimFunc(), tir.PrimFunc():
                 self.prim_func(a, b)
-            case tir.CommReducer(), tir.CommReducer():
-                self.reducer(a, b)
             case _:
                 # bool is not int, int is not float.
                 if type(a) is not type(b) or a != b:
@@ -448,19 +446,6 @@ class _Comparer:
             Comparison(self._same_value, self.map_free).functions(a, b)
         except Different as d:
             raise _Different(d.left, d.right, d.why).at(d.path) from None
-
-    def reducer(self, a: tir.CommReducer, b: tir.CommReducer) -> None:
-        """Reducers, whose variables are their own."""
-        if len(a.lhs) != len(b.lhs):
-            raise _Different(a, b, f"{len(a.lhs)} against {len(b.lhs)} values")
-        inside = _Comparer(self.map_free)
-        for x, y in zip((*a.lhs, *a.rhs), (*b.lhs, *b.rhs), strict=True):
-            inside.symbol(x, y, define=True)
-        values = zip(
-            (*a.result, *a.identity_element), (*b.result, *b.identity_element), strict=True
-        )
-        for x, y in values:
-            inside.prim(x, y)
 
     def kernel_part(self, a: tir.Node, b: tir.Node) -> None:
         """Statements, buffers and regions of loop-level functions."""

@@ -18,6 +18,7 @@ from relax2xla.tir.function import PrimFunc
 from relax2xla.tir.functor import post_order
 from relax2xla.tir.kernel.use import buffer_expressions, expressions
 from relax2xla.tir.node import Dim, Node, PrimExpr, Var
+from relax2xla.tir.reduce import CommReducer
 
 Compare: TypeAlias = Callable[[object, object], bool]
 """Whether two values of attributes are the same."""
@@ -207,8 +208,17 @@ class Comparison:
             self._buffer(a, b, at)
         elif isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
             self.expr(a, b, at)
+        elif isinstance(a, CommReducer) and isinstance(b, CommReducer):
+            self._reducer(a, b, at)
         else:
             self._attribute(a, b, at)
+
+    def _reducer(self, a: CommReducer, b: CommReducer, at: str) -> None:
+        self._same(at, len(a.lhs), len(b.lhs), "different numbers of values")
+        for x, y in zip((*a.lhs, *a.rhs), (*b.lhs, *b.rhs), strict=True):
+            self._define(x, y, at)
+        self._all(a.result, b.result, f"{at}.result")
+        self._all(a.identity_element, b.identity_element, f"{at}.identity_element")
 
     def _region(self, a: BufferRegion, b: BufferRegion, at: str) -> None:
         self._buffer(a.buffer, b.buffer, f"{at}.buffer")

@@ -146,12 +146,9 @@ def _undefined(exprs: Iterator[PrimExpr], state: _Scopes, line: int) -> Iterator
                 yield f"the variable {v.name} is {why}", line
                 state.defined.add(v)  # one message each
             elif state.loops.get(v, len(state.blocks)) < len(state.blocks):
-                inner = state.blocks[-1]
-                text = (
-                    f"the loop variable {v.name} is used in the block {inner!r}, which has axes; "
-                    f"bind one to it, such as T.axis.spatial(n, {v.name})"
-                )
-                yield text, line
+                block = state.blocks[-1]
+                why = f"is used in the block {block!r}, which has axes; bind one to it, such as"
+                yield f"the loop variable {v.name} {why} T.axis.spatial(n, {v.name})", line
                 del state.loops[v]  # one message each
 
 
