@@ -42,7 +42,7 @@ def find_compiler(given: str | None = None) -> list[str]:
         return [sys.executable, "-m", "ziglang", "c++"]
     raise CompilerError(
         f"no C++ compiler is on the PATH (looked for {', '.join(COMPILERS)}); install one, such as "
-        "g++, or the Python package ziglang (pip install 'relax2xla[native]'), or set the "
+        "g++, or the Python package ziglang (pip install ziglang), or set the "
         "environment variable CXX to its path"
     )
 
