@@ -46,9 +46,13 @@ def _entry(name: str, callee: GlobalVar, func: tir.PrimFunc, result: bool) -> Fu
     infos = [TensorStructInfo([_size(d, sizes) for d in b.shape], b.dtype) for b in buffers]
     written = written_parameters(func)
     if not written:
+        evaluated = (s for s in stmt.walk(func.body) if isinstance(s, stmt.Evaluate))
+        calls = [(s.line, s.value.op) for s in evaluated if isinstance(s.value, tir.Call)]
+        only = f"; it calls {calls[0][1]} for its effect" if calls else ""
+        where = f"line {calls[0][0]}: " if calls and calls[0][0] else _first_line(func.body)
         raise TVMError(
-            f"{_first_line(func.body)}{name} writes none of its buffers and returns nothing, so "
-            "there is nothing to compute; calls of other functions for their effect are Relax's"
+            f"{where}{name} writes none of its buffers and returns nothing, so there is nothing to "
+            f"compute{only}. Functions are called for their effect from Relax (R.call_dps_packed)"
         )
     results = [infos[i] for i in written]
     info = results[0] if len(results) == 1 else results

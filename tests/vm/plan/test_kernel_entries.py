@@ -156,3 +156,6 @@ def idle(A: T.Buffer((4,), "float32")):
 """
     with pytest.raises(TVMError, match="writes none of its buffers"):
         relax2xla.build(from_source(text))
+    text = text.replace("T.evaluate(0)", "T.evaluate(T.ptx_wait_group(0))")
+    with pytest.raises(TVMError, match=r"line 6: .* it calls tir\.ptx_wait_group for its effect"):
+        relax2xla.build(from_source(text))
