@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests import compile_once
-from tests.quick_options import quick_options
+from tests.quick_options import is_quick, quick_options
 
 # No deadline: the first call of a function may compile. In CI the examples are the same each time,
 # so a red run is a change in the code and not in the luck.
@@ -44,6 +45,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(leave)
     os.environ["PATH"] = compile_once.install(folder, os.environ)
     os.environ[COMPILED] = str(folder)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_as_listed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests of one operator each are compiled quickly; see quick_options.py."""
+    path = request.path.relative_to(Path(__file__).parent).as_posix()
+    with quick_options() if is_quick(path) else nullcontext():
+        yield
 
 
 @pytest.fixture

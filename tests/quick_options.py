@@ -8,8 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import Final
 
 import pytest
+
+#: Tests of one operator each, by their paths below this folder: XLA took three to four fifths of
+#: their time. Well compiled the same operators are in the importers' suites (test_suite,
+#: test_opinfo), in models, and loops as rows in tests of te, tir and stablehlo.
+QUICK: Final = (
+    "op/*",
+    "topi/*",
+    *(
+        f"importers/onnx/test_{name}.py"
+        for name in (
+            *("by_value", "contracts", "detection", "edges", "image", "microsoft", "ml"),
+            *("narrow", "old_opsets", "ops", "sequences"),
+        )
+    ),
+    "importers/torch/test_aten_*",
+)
+#: Of these, tests of the last digits, which users get.
+EXACT: Final = ("importers/torch/test_aten_special.py",)
+
+
+def is_quick(path: str) -> bool:
+    """Whether a file of tests, by its path below this folder, is compiled quickly."""
+    return path not in EXACT and any(fnmatchcase(path, pattern) for pattern in QUICK)
 
 
 @contextmanager
