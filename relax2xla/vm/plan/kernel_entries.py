@@ -2,7 +2,7 @@
 
 It takes the parameters in order, and gives the buffers that the kernel writes, as new arrays: what
 a caller passes is not changed. A number is an array of no axes there; one that the kernel returns
-comes last.
+comes last. A kernel whose body is ``pass`` gives an empty tuple.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ def _entry(name: str, callee: GlobalVar, func: tir.PrimFunc, result: bool) -> Fu
     sizes: dict[tir.PrimExpr, tir.Var] = {}
     infos = [TensorStructInfo([_size(d, sizes) for d in b.shape], b.dtype) for b in buffers]
     written = written_parameters(func)
+    given = [Var(b.name, i) for b, i in zip(buffers, infos, strict=True)]
+    if not written and _idle(func.body):
+        return Function(given, SeqExpr([], Tuple([])), attrs={"global_symbol": name})
     if not written:
         evaluated = (s for s in stmt.walk(func.body) if isinstance(s, stmt.Evaluate))
         calls = [(s.line, s.value.op) for s in evaluated if isinstance(s.value, tir.Call)]
@@ -56,7 +59,6 @@ def _entry(name: str, callee: GlobalVar, func: tir.PrimFunc, result: bool) -> Fu
         )
     results = [infos[i] for i in written]
     info = results[0] if len(results) == 1 else results
-    given = [Var(b.name, i) for b, i in zip(buffers, infos, strict=True)]
     if result:
         given.pop()
         written[-1] = -1
@@ -68,6 +70,17 @@ def _entry(name: str, callee: GlobalVar, func: tir.PrimFunc, result: bool) -> Fu
     out = Var("result", call.struct_info)
     body = SeqExpr([BindingBlock([VarBinding(out, call)])], out)
     return Function(given, body, attrs={"global_symbol": name})
+
+
+def _idle(body: stmt.Stmt) -> bool:
+    """Whether a body does nothing at all, such as ``pass``."""
+    passive = (stmt.SeqStmt, stmt.For, stmt.Block, stmt.BlockRealize)
+    return all(
+        not isinstance(s.value, tir.Call)
+        if isinstance(s, stmt.Evaluate)
+        else isinstance(s, passive)
+        for s in stmt.walk(body)
+    )
 
 
 def _first_line(body: stmt.Stmt) -> str:

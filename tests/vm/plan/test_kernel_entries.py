@@ -146,16 +146,28 @@ def test_what_is_refused(text: str, message: str) -> None:
         relax2xla.build(func)
 
 
-def test_nothing_written_is_refused() -> None:
-    text = """
+IDLE = """
 from relax2xla.script import tir as T
 
 @T.prim_func
 def idle(A: T.Buffer((4,), "float32")):
     T.evaluate(0)
 """
-    with pytest.raises(TVMError, match="writes none of its buffers"):
+
+
+@pytest.mark.parametrize(
+    "body", ["T.evaluate(0)", "pass", "for i in range(4):\n        T.evaluate(0)"]
+)
+def test_nothing_is_done(body: str) -> None:
+    text = IDLE.replace("T.evaluate(0)", body)
+    machine = relax2xla.VirtualMachine(relax2xla.build(from_source(text)), relax2xla.cpu())
+    assert machine["idle"](np.ones(4, "float32")) == ()
+
+
+def test_nothing_written_is_refused() -> None:
+    text = IDLE.replace("T.evaluate(0)", "B = T.alloc_buffer((4,))\n    B[0] = A[0]")
+    with pytest.raises(TVMError, match=r"line 7: .*writes none of its buffers"):
         relax2xla.build(from_source(text))
-    text = text.replace("T.evaluate(0)", "T.evaluate(T.ptx_wait_group(0))")
+    text = IDLE.replace("T.evaluate(0)", "T.evaluate(T.ptx_wait_group(0))")
     with pytest.raises(TVMError, match=r"line 6: .* it calls tir\.ptx_wait_group for its effect"):
         relax2xla.build(from_source(text))
