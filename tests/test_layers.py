@@ -74,6 +74,7 @@ DEFERRED = {
     ("builder", "te"): "emit_te and call_te take functions of te",
     ("vm.save", ""): "saved files name the version that made them",
     ("runtime", "vm.save"): "runtime.load_module() is relax2xla.load_module()",
+    ("runtime", "vm.pjrt"): "vm.builtin.to_device puts an array on a device",
     ("transform", "interop"): "Gradient asks JAX for gradients that are no expressions here",
     ("", "importers"): "relax2xla.load() takes a file of any supported kind",
 }

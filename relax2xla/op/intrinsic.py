@@ -472,10 +472,16 @@ def invoke_pure_closure(closure: Expr, args: Any, sinfo_args: Infos) -> Call:
 def print(*values: Expr, format: str = "") -> StructInfo:
     """Prints values when the program runs; ``format`` is a Python format string.
 
-    values: anything
+    values: anything; tuples of Python are tuples
     result: an empty tuple
     """
     return TupleStructInfo(())
+
+
+@print.shorthand
+def _(given: Given) -> Given:
+    values: Sequence[Any] = given["values"]
+    return {"values": tuple(as_args(v) if isinstance(v, list | tuple) else v for v in values)}
 
 
 @op("relax.assert_op", Opaque(), pure=False)

@@ -15,6 +15,8 @@ PLATFORMS = {
     "rocm": "rocm",
     "tpu": "tpu",
 }
+# The numbers of dlpack.h.
+DLPACK = {"cpu": 1, "cuda": 2, "gpu": 2, "rocm": 10}
 
 
 @dataclass(frozen=True, slots=True)

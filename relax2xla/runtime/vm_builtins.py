@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from relax2xla.errors import RunError
+from relax2xla.errors import DeviceError, RunError
+from relax2xla.runtime.device import DLPACK, Device
 from relax2xla.runtime.registry import get_global_func
 
 
@@ -100,6 +101,17 @@ def _copy(value: Any) -> npt.NDArray[Any]:
     return np.array(value)
 
 
+def _to_device(value: Any, device_type: int, device_id: int) -> Any:
+    """An array on a device, which dlpack.h's number of its kind and its index name."""
+    from relax2xla.vm.pjrt.xla import device_put
+
+    platform = next((name for name, kind in DLPACK.items() if kind == device_type), None)
+    if platform is None:
+        known = ", ".join(f"{kind} for {name}" for name, kind in DLPACK.items())
+        raise DeviceError(f"vm.builtin.to_device knows no kind {device_type} of device; {known}")
+    return device_put(np.asarray(value), Device(platform, device_id))
+
+
 def _multinomial_from_uniform(prob: Any, uniform: Any) -> npt.NDArray[Any]:
     """An index a row of ``prob``: the first whose probability and those before exceed ``uniform``.
 
@@ -127,6 +139,7 @@ BUILTINS: Final[dict[str, Callable[..., Any]]] = {
         "attention_kv_cache_array_clear": _clear,
         "reshape": _reshape,
         "copy": _copy,
+        "to_device": _to_device,
         "multinomial_from_uniform": _multinomial_from_uniform,
         "invoke_debug_func": _invoke_debug_func,
         "debug_print": _debug_print,

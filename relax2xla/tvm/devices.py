@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from relax2xla.errors import DeviceError
-from relax2xla.runtime.device import Device
-
-# The numbers of dlpack.h.
-_KINDS: Final = {"cpu": 1, "cuda": 2, "gpu": 2, "rocm": 10}
+from relax2xla.runtime.device import DLPACK, Device
 
 
 def exists(device: Device) -> bool:
@@ -26,5 +23,5 @@ def give_existence() -> None:
     """Give devices ``exist`` and ``device_type`` (TVM 0.25: ``dlpack_device_type``) from now on."""
     kind: Any = Device
     kind.exist = property(exists, doc="Whether this process has the device.")
-    number = property(lambda device: _KINDS[device.platform], doc="The number of dlpack.h.")
+    number = property(lambda device: DLPACK[device.platform], doc="The number of dlpack.h.")
     kind.device_type = kind.dlpack_device_type = number

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relax2xla.errors import RunError, TVMError
+from relax2xla.errors import DeviceError, RunError, TVMError
 from relax2xla.runtime import ShapeTuple, get_global_func, register_func, remove_global_func
 
 
@@ -73,6 +73,17 @@ def test_multinomial_from_uniform() -> None:
     np.testing.assert_allclose(np.bincount(many[:, 0], minlength=4) / 4000, prob[0], atol=0.03)
     with pytest.raises(RunError, match=r"\(rows, n\)"):
         draw(prob, np.zeros(2))
+
+
+def test_to_device() -> None:
+    move = get_global_func("vm.builtin.to_device")
+    assert move is not None
+    moved = move(np.arange(3), 1, 0)
+    assert moved.tolist() == [0, 1, 2]
+    assert moved.device.platform == "cpu"
+    assert moved.dtype == np.int64
+    with pytest.raises(DeviceError, match="no kind 99 of device; 1 for cpu"):
+        move(np.arange(3), 99, 0)
 
 
 def test_a_function_of_the_user_comes_first() -> None:

@@ -252,6 +252,10 @@ def tensor_stride_i(x: Any, axis: int) -> int:
 
 # ---- effects
 def _show(value: Any) -> str:
+    """The text of a value; a tuple's, of the texts of its fields."""
+    if type(value) is tuple:
+        fields: tuple[Any, ...] = value
+        return f"({', '.join(map(_show, fields))})"
     return str(value)
 
 

@@ -17,6 +17,17 @@ from tests.vm.plan.host_programs import packed as packed  # pytest looks for it 
 
 
 # ---- packed functions, effects, order
+def test_tuples_are_printed_field_by_field(capsys: pytest.CaptureFixture[str]) -> None:
+    _, vm = build("""
+    @R.function(pure=False)
+    def main(x: R.Tensor((2,), "float32"), s: R.Shape([3])):
+        _ = R.print(x, (x, (s, R.str("a"))))
+        return x
+    """)
+    vm["main"](np.ones(2, "float32"), (3,))
+    assert capsys.readouterr().out == "[1. 1.] ([1. 1.], ((3), a))\n"
+
+
 def test_effects_keep_their_order(capsys: pytest.CaptureFixture[str]) -> None:
     ex, vm = build("""
     @R.function(pure=False)
