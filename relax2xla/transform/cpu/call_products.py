@@ -147,7 +147,10 @@ class _Calls(Sites):
         if not isinstance(operands, Tuple) or len(operands.fields) != 2:
             return None
         x, weight = operands.fields
-        if not is_linear(str(call_attrs(m.call)["subscripts"])) or not m.from_constants(weight):
+        subscripts = str(call_attrs(m.call)["subscripts"])
+        if is_linear(subscripts, "io"):
+            return self._product(m, x, weight)
+        if not is_linear(subscripts) or not m.from_constants(weight):
             return None
         given, matrix = _known(x), _known(weight)
         if not given or not matrix:

@@ -157,13 +157,14 @@ def _linears(func: Function, eigen: bool) -> list[Linear]:
     return [each for each in found if each is not None]
 
 
-def is_linear(subscripts: str) -> bool:
-    """Whether an einsum is a linear layer, ``..i,oi->..o``."""
+def is_linear(subscripts: str, weight: str = "oi") -> bool:
+    """Whether an einsum is a linear layer, ``..i,oi->..o``, or with its weight the other way."""
     inputs, _, result = subscripts.partition("->")
     x, _, w = inputs.partition(",")
     if len(w) != 2 or len(x) < 2:
         return False
-    return x[-1] == w[1] and result == x[:-1] + w[0] and len({*x, *w}) == len(x) + 1
+    inner, outer = w[weight.index("i")], w[weight.index("o")]
+    return x[-1] == inner and result == x[:-1] + outer and len({*x, *w}) == len(x) + 1
 
 
 def linear_of(call: Call, eigen: bool) -> Linear | None:

@@ -56,6 +56,10 @@ def linear(x: rx.Expr) -> rx.Expr:
     return R.einsum((x, weight(64, 32)), "abcy,zy->abcz")
 
 
+def pointwise(x: rx.Expr) -> rx.Expr:
+    return R.einsum((x, weight(32, 64)), "abcy,yz->abcz")
+
+
 def module(body: Body, shape: tuple[int, ...] = SHAPE) -> rx.IRModule:
     return composites.module(body, shape)
 
@@ -86,6 +90,7 @@ ONE: dict[str, tuple[Body, str, dict[str, Any]]] = {
     "groups": (lambda x: conv(x, groups=4), "convolution", {"groups": 4}),
     "product": (product, "product", {"ending": ""}),
     "linear": (linear, "product", {"ending": ""}),
+    "pointwise": (pointwise, "product", {"ending": ""}),
     "bias": (lambda x: biased(product(x)), "product", {"added": False}),
     "vector": (lambda x: R.add(weight(64), product(x)), "product", {"added": False}),
     "relu": (lambda x: R.nn.relu(biased(conv(x), 48)), "winograd", {"ending": "relu"}),
@@ -97,6 +102,16 @@ ONE: dict[str, tuple[Body, str, dict[str, Any]]] = {
         {"added": True, "ending": "relu"},
     ),
 }
+
+
+@pytest.mark.parametrize("eigen", [False, True])
+def test_pointwise_convolutions_through_the_pipeline(
+    eigen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever library multiplies, and so however a pointwise weight lies."""
+    monkeypatch.setattr(processor, "eigen_multiplies", lambda: eigen)
+    mod = module(lambda x: R.nn.conv2d(x, weight(64, 12, 1, 1)))
+    assert [kind for kind, _ in found(default()(mod))] == ["product"]
 
 
 @pytest.mark.parametrize("name", ONE)
