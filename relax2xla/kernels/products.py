@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -289,29 +289,14 @@ def _product(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Ca
     return Product(given[0].shape, made.shape[-1], bool(at["added"]), str(at["ending"]))
 
 
-class Faster(NamedTuple):
-    """Calls that are faster than their forms in rows.
-
-    least: the multiplications from which they are; depth: up to how many numbers a sum of a product
-    has (what follows sums counts less the longer these are)
-    """
-
-    least: int
-    depth: float
-
-
-#: By kind of processor:
+#: The multiplications from which calls are faster than their forms in rows, by kind of processor:
 #:
 #: * avx2 (Zen 3, one core of 94 GFLOPS): convolutions reach 85 to 93 GFLOPS, with 3x3 windows one
 #:   pixel apart as much as 220; products 70 to 90. Whole networks, beside YNNPACK's products and
 #:   XLA's convolutions, take 0.86 (ResNet-50) to 1.0 (ViT) of the time.
-#: * avx512: not measured yet. The loop of products issues 92 % of the additions that the core can
-#:   (by llvm-mca, Ice Lake), so convolutions gain what they gain with AVX2; long sums are Eigen's,
-#:   which reaches 95 % on Zen 4.
-FASTER: Final[Mapping[str, Faster]] = {
-    "avx2": Faster(200_000, math.inf),
-    "avx512": Faster(200_000, 512),
-}
+#: * avx512 (Zen 5, one core of 255 GFLOPS): products reach 200 to 250 GFLOPS. Whole networks,
+#:   beside Eigen's products, take 0.78 (DenseNet-121) to 1.04 (GPT-2, of 64 rows) of the time.
+FASTER: Final[Mapping[str, int]] = {"avx2": 200_000, "avx512": 200_000}
 # Rows that are few: what reads weights at the speed of memory is as fast.
 _FEW_ROWS: Final = 4
 # Channels of a group that are few: tiles are too small.
@@ -320,13 +305,10 @@ _FEW_CHANNELS: Final = 8
 
 def pays(call: Convolution | Product) -> bool:
     """Whether a call is faster than its form in rows here; False where nobody knows."""
-    faster = FASTER.get(processor.kind())
-    rows = math.prod(call.result.shape[:-1])
-    if faster is None or call.multiplications < faster.least or rows < _FEW_ROWS:
+    least = FASTER.get(processor.kind(), math.inf)
+    if call.multiplications < least or math.prod(call.result.shape[:-1]) < _FEW_ROWS:
         return False
-    if isinstance(call, Product):
-        return call.rows[-1] <= faster.depth
-    return call.groups == 1 or call.channels >= _FEW_CHANNELS
+    return isinstance(call, Product) or call.groups == 1 or call.channels >= _FEW_CHANNELS
 
 
 FAMILY: Final = Family(

@@ -2,6 +2,10 @@
 #ifndef RELAX2XLA_ACTIVATIONS_H_
 #define RELAX2XLA_ACTIVATIONS_H_
 
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 #include <type_traits>
 
@@ -31,62 +35,84 @@ enum Ending : int64_t {
   kGeluTanh = 7,
 };
 
-/* What is no number stays so. */
-inline Vector limited(Vector v, float low, float high) {
-  const Vector least = Vector{} + low, most = Vector{} + high;
-  v = v < least ? least : v;
-  return v > most ? most : v;
+/* The larger and the smaller of two; of a `v` that is no number, `v`. Compilers take two
+ * instructions for what has one. */
+inline Vector larger(float bound, Vector v) {
+#if defined(__AVX512F__)
+  return (Vector)_mm512_max_ps(_mm512_set1_ps(bound), (__m512)v);
+#elif defined(__AVX__)
+  return (Vector)_mm256_max_ps(_mm256_set1_ps(bound), (__m256)v);
+#else
+  const Vector other = Vector{} + bound;
+  return other > v ? other : v;
+#endif
+}
+inline Vector smaller(float bound, Vector v) {
+#if defined(__AVX512F__)
+  return (Vector)_mm512_min_ps(_mm512_set1_ps(bound), (__m512)v);
+#elif defined(__AVX__)
+  return (Vector)_mm256_min_ps(_mm256_set1_ps(bound), (__m256)v);
+#else
+  const Vector other = Vector{} + bound;
+  return other < v ? other : v;
+#endif
 }
 
-/* e to the power of `v`, within 1e-7 of it; of less than -87 it is 1e-38. */
-inline Vector exponential(Vector v) {
-  v = limited(v, -87.0f, 88.0f);
-  // Behind this number there are no digits but whole ones.
-  const Vector magic = Vector{} + 12582912.0f;
-  const Vector shifted = v * 1.44269504f + magic;
-  const Vector whole = shifted - magic;
-  const Vector rest = (v - whole * 0.693145752f) - whole * 1.42860677e-6f;
+/* What is no number stays so. */
+inline Vector limited(Vector v, float low, float high) { return smaller(high, larger(low, v)); }
+
+// Behind this number there are no digits but whole ones.
+constexpr float kWhole = 12582912.0f;
+
+/* 2 to the power of `shifted` - `kWhole`, times e to the power of `rest`, which is within 0.35; in
+ * all from 2e-38 on. */
+inline Vector power(Vector shifted, Vector rest) {
   // Taylor's series in pairs, which do not wait for each other.
   const Vector square = rest * rest;
   const Vector low = (rest + 1.0f) + square * (rest * (1.0f / 6) + 0.5f);
   const Vector last = rest * (1.0f / 5040) + 1.0f / 720;
   const Vector high = (rest * (1.0f / 120) + 1.0f / 24) + square * last;
   const Vector sum = square * square * high + low;
-  const Integers power = (Integers)shifted << 23;
-  const Integers scale = power + (127 << 23);
-  return sum * (Vector)scale;
+  return (Vector)((Integers)sum + ((Integers)shifted << 23));
+}
+
+/* e to the power of `v`, within 1e-7 of it; of less than -87 it is 1e-38. */
+inline Vector exponential(Vector v) {
+  v = limited(v, -87.0f, 88.0f);
+  const Vector shifted = v * 1.44269504f + kWhole;
+  const Vector whole = shifted - kWhole;
+  return power(shifted, (v - whole * 0.693145752f) - whole * 1.42860677e-6f);
 }
 
 inline Vector sigmoid(Vector v) { return 1.0f / (1.0f + exponential(-v)); }
 
-/* 1 minus the error function of what is 0 or more (Abramowitz and Stegun, 7.1.26). */
-inline Vector complement_of_error(Vector v) {
-  // Smaller numbers than those of 9 are multiplied slowly.
-  v = limited(v, 0.0f, 9.0f);
-  const Vector t = 1.0f / (1.0f + 0.3275911f * v);
-  Vector sum = 1.061405429f * t - 1.453152027f;
-  sum = sum * t + 1.421413741f;
-  sum = sum * t - 0.284496736f;
-  sum = sum * t + 0.254829592f;
-  return sum * t * exponential(-v * v);
+/* How much of the normal distribution lies beyond `v`, within 7e-8; of 0 to 9. */
+inline Vector beyond(Vector v) {
+  // Its logarithm to base 2 as a polynomial: that of least error by Lawson's method up to 5.5, where
+  // nothing is left but 2e-8.
+  const Vector square = v * v, fourth = square * square;
+  const Vector first = (v * -1.15110572f - 0.999999978f) + square * (v * -0.0525050204f - 0.45920491f);
+  const Vector last = (v * -1.45857208e-4f + 0.00707545752f) +
+                      square * (v * 3.86223044e-5f - 1.82553913e-4f);
+  const Vector exponent = first + fourth * (last + fourth * -2.77220073e-6f);
+  const Vector shifted = exponent + kWhole;
+  return power(shifted, (exponent - (shifted - kWhole)) * 0.693147181f);
 }
 
 inline Vector gelu(Vector v) {
-  const Vector zero = {};
-  const Vector size = v < zero ? -v : v;
-  // Of what is far from 0 the part is 0, also of infinity.
-  const Vector part = 0.5f * limited(v, -13.0f, 13.0f) * complement_of_error(size * 0.707106781f);
-  return v < zero ? part : v - part;
+  // Beyond 9 lie 1e-24: of what is farther the part is 0, also of infinity.
+  const Vector size = smaller(9.0f, (Vector)((Integers)v & 0x7fffffff));
+  return larger(0.0f, v) - size * beyond(size);
 }
 
 /* What follows, known to the compiler. */
 template <int64_t Ending>
 inline Vector activated(Vector v) {
-  if constexpr (Ending == kRelu) return v < Vector{} ? Vector{} : v;
+  if constexpr (Ending == kRelu) return larger(0.0f, v);
   if constexpr (Ending == kRelu6) return limited(v, 0.0f, 6.0f);
   if constexpr (Ending == kHardswish) return v * limited(v + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f);
   if constexpr (Ending == kSigmoid) return sigmoid(v);
-  if constexpr (Ending == kSilu) return v * sigmoid(v);
+  if constexpr (Ending == kSilu) return v / (1.0f + exponential(-v));
   if constexpr (Ending == kGelu) return gelu(v);
   if constexpr (Ending == kGeluTanh)
     return v * sigmoid(1.59576912f * v * (1.0f + 0.044715f * v * v));

@@ -29,7 +29,8 @@ struct Last {
 /* Whether a tile computes an ending in registers. */
 inline bool in_registers(int64_t ending) { return ending <= kHardswish; }
 
-/* What will be read next: lines of caches, some with every `kSome` channels. */
+/* What will be read next: lines of caches, some with every `kSome` channels, of each panel that a
+ * tile reads. */
 struct Ahead {
   const char* at;
   int64_t lines;
@@ -75,9 +76,13 @@ void tile(const float* const* pixels, int64_t count, int64_t taps, int64_t from,
         for (int v = 0; v < Vectors; ++v) sum[r][v] += pixel * weights[v];
       }
     };
+    constexpr int kPanels = std::max(1, Vectors * kLanes / kPanel);
     for (int64_t k = 0; k < length;) {
-      for (int64_t line = 0; line < ahead.lines; ++line, ahead.at += 64)
-        __builtin_prefetch(ahead.at, 0, 2);
+      for (int64_t line = 0; line < ahead.lines; ++line, ahead.at += 64) {
+#pragma GCC unroll 4
+        for (int p = 0; p < kPanels; ++p)
+          __builtin_prefetch(ahead.at + p * next * sizeof(float), 0, 2);
+      }
       const int64_t until = std::min(length, k + kSome);
 #pragma GCC unroll 2
       for (; k < until; ++k) channel(k);
