@@ -99,8 +99,12 @@ class Match:
         return self._sweep.uses[expr]
 
     def bind(self, name: str, value: Expr) -> Var:
-        """A variable for ``value``, before this one and named after it."""
-        return self._emitter.bind(value, f"{self.var.name_hint}_{name}", self.var.span)
+        """A variable for ``value``, before this one and named after it.
+
+        Operands that compute get variables of their own.
+        """
+        flat = self._emitter.flat(value, self.var.span)
+        return self._emitter.bind(flat, f"{self.var.name_hint}_{name}", self.var.span)
 
     def drop(self, expr: Expr) -> None:
         """If the match is replaced, the binding of the variable ``expr`` goes: nobody reads it."""

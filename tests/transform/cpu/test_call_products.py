@@ -11,6 +11,7 @@ import pytest
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import processor
+from relax2xla.analysis import well_formed
 from relax2xla.importers.torch import from_exported_program
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
@@ -119,6 +120,7 @@ def test_one_call(name: str) -> None:
     body, kind, attributes = ONE[name]
     mod = module(body)
     made = CallProducts()(mod)
+    assert well_formed(made)
     ((got, given),) = found(made)
     assert got == kind
     assert attributes.items() <= given.items()
