@@ -33,6 +33,7 @@ BENCHMARKS = {
     "passes": "every pass on programs of 1,000 to 100,000 bindings, microseconds a binding",
     "onnx_imports": "from_onnx beside TVM's (RELAX2XLA_TVM names its Python), and its memory",
     "mlc": "MLC-LLM's models (--mlc its checkout) beside transformers; writes docs/nn.md's table",
+    "mlc_kernels": "kernels of MLC-LLM (--mlc its checkout) beside jax.numpy; writes docs/nn.md",
     "imports": "what `import relax2xla` and `relax2xla --help` cost",
 }
 
@@ -70,7 +71,9 @@ def main() -> None:
     parser.add_argument("--ours", action="store_true", help="torch_models: without the peers")
     parser.add_argument("--inductor", action="store_true", help="peers: with TorchInductor")
     parser.add_argument("--tvm", metavar="PYTHON", help="kernels: a Python that has apache-tvm")
-    parser.add_argument("--mlc", metavar="FOLDER", help="mlc: a checkout of mlc-ai/mlc-llm")
+    parser.add_argument(
+        "--mlc", metavar="FOLDER", help="mlc(_kernels): a checkout of mlc-ai/mlc-llm"
+    )
     parser.add_argument("--shardy", metavar="FOLDER", help="shardings: a checkout of Shardy")
     parser.add_argument(
         "--peers", metavar="PATH", help="jax_peers: their environments; llm: a Python"
@@ -84,8 +87,8 @@ def main() -> None:
         parser.error("--write and --again go with jax_functions")
     if args.inductor and args.name != "peers":
         parser.error("--inductor goes with peers")
-    if args.mlc and args.name != "mlc":
-        parser.error("--mlc goes with mlc")
+    if args.mlc and args.name not in ("mlc", "mlc_kernels"):
+        parser.error("--mlc goes with mlc and mlc_kernels")
     if args.shardy and args.name != "shardings":
         parser.error("--shardy goes with shardings")
     if args.peers and args.name not in ("jax_peers", "llm"):

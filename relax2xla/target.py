@@ -15,6 +15,18 @@ from relax2xla.runtime.device import device as device_named
 # What XLA compiles for, by the names that programs written for TVM use.
 KINDS = tuple(PLATFORMS)
 
+# What programs that write kernels for threads ask of a target that does not state it: the values
+# that TVM takes for a kind. XLA chooses its own.
+_DEFAULTS: Mapping[str, Mapping[str, int]] = {
+    "cuda": {"max_num_threads": 1024, "thread_warp_size": 32},
+    "rocm": {
+        "max_num_threads": 256,
+        "max_threads_per_block": 256,
+        "max_shared_memory_per_block": 65536,
+        "thread_warp_size": 64,
+    },
+}
+
 _CURRENT: ContextVar[tuple[Target, ...]] = ContextVar("relax2xla_targets", default=())
 
 
@@ -33,7 +45,8 @@ class Target:
     """``Target("llvm -mcpu=x")``, ``Target({"kind": "cuda", "arch": "sm_80"})``.
 
     ``kind``: the first word; ``attrs``: the options, which XLA chooses for itself and which are
-    kept for programs that read them; ``host``: the target of the host's code, if it is stated.
+    kept for programs that read them, and the limits of threads of cuda and rocm that TVM takes
+    where none are stated; ``host``: the target of the host's code, if it is stated.
     Raises TVMError for a kind that XLA does not compile for and for options that are not
     ``-name=value``.
     """
@@ -58,7 +71,7 @@ class Target:
         if kind not in KINDS:
             raise TVMError(f"unknown target kind {kind!r}; known: {', '.join(KINDS)}")
         self.kind = TargetKind(kind)
-        self.attrs: dict[str, Any] = dict(attrs)
+        self.attrs: dict[str, Any] = {**_DEFAULTS.get(kind, {}), **attrs}
         self.host = None if host is None else Target(host)
 
     @staticmethod
@@ -75,6 +88,45 @@ class Target:
             raise ValueError("no target is current; open one with `with Target(...):`")
         return stack[-1] if stack else None
 
+    @property
+    def arch(self) -> str:
+        """The option ``arch``; empty where it is not stated."""
+        return str(self.attrs.get("arch", ""))
+
+    @property
+    def mcpu(self) -> str:
+        """The option ``mcpu``; empty where it is not stated."""
+        return str(self.attrs.get("mcpu", ""))
+
+    @property
+    def libs(self) -> list[str]:
+        """The option ``libs``: external libraries, by name."""
+        libs = self.attrs.get("libs", [])
+        return libs.split(",") if isinstance(libs, str) else list(libs)
+
+    @property
+    def max_num_threads(self) -> int:
+        """Threads in a block; TVMError where the target has no threads."""
+        return self._number("max_num_threads")
+
+    @property
+    def thread_warp_size(self) -> int:
+        """Threads in a warp; TVMError where the target has no threads."""
+        return self._number("thread_warp_size")
+
+    @property
+    def max_shared_memory_per_block(self) -> int:
+        """Bytes; TVMError where the target does not state it."""
+        return self._number("max_shared_memory_per_block")
+
+    def _number(self, name: str) -> int:
+        if name not in self.attrs:
+            raise TVMError(
+                f"the target {str(self)!r} states no {name}; write it as "
+                f"Target({{'kind': {str(self.kind)!r}, {name!r}: ...}})"
+            )
+        return int(self.attrs[name])
+
     def __enter__(self) -> Target:
         _CURRENT.set((*_CURRENT.get(), self))
         return self
@@ -83,7 +135,9 @@ class Target:
         _CURRENT.set(_CURRENT.get()[:-1])
 
     def __str__(self) -> str:
-        options = (f"-{k}" if v is True else f"-{k}={v}" for k, v in self.attrs.items())
+        known = _DEFAULTS.get(self.kind, {})
+        stated = {k: v for k, v in self.attrs.items() if known.get(k) != v}
+        options = (f"-{k}" if v is True else f"-{k}={v}" for k, v in stated.items())
         return " ".join([self.kind, *options])
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ is operators here. Only the kernel of rope says something, where it is one of
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -15,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla.errors import RunError, TVMError, UnsupportedError
+from relax2xla.kv_state.guards import wholes
 from relax2xla.kv_state.paged import (
     AttnKind,
     CacheSizes,
@@ -36,12 +38,13 @@ _NO_TRANSFER: Final = (
 
 
 def _sizes(given: Sequence[int]) -> CacheSizes:
-    if len(given) != 5:
+    numbers = wholes(given, "a cache's sizes")
+    if len(numbers) != 5:
         raise TVMError(
             "a cache's sizes are (sequences, tokens, chunk, page, sliding); got "
-            f"{len(given)} numbers"
+            f"{len(numbers)} numbers"
         )
-    sequences, tokens, chunk, page, sliding = (int(n) for n in given)
+    sequences, tokens, chunk, page, sliding = numbers
     return CacheSizes(sequences, tokens, chunk, page, bool(sliding))
 
 
@@ -67,7 +70,12 @@ def _create(
         )
     if transfer:
         raise UnsupportedError(_NO_TRANSFER)
-    layers = int(layer_indptr[-1])
+    if init is None or not hasattr(init, "dtype"):
+        raise TVMError(
+            "paged_attention_kv_cache_create: an array says the dtype and the device of the cache; "
+            f"got {init!r:.100}"
+        )
+    layers = wholes(layer_indptr, "where the layers of each stage begin")[-1]
     if len(kinds) != layers:
         raise TVMError(f"{len(kinds)} kinds of attention for {layers} layers")
     mode = RopeMode(int(rope_mode))
@@ -149,15 +157,34 @@ def _rnn_create(
     return RNNState(int(layers), int(sequences), int(history), initial)
 
 
-def _fused(cache: PagedKVCache, layer: int, scale: float, qkv: Any, *rest: Any) -> None:
+def _fused(cache: PagedKVCache, layer: int, scale: float, qkv: Any, out: Any, *more: Any) -> None:
     """TVM's arguments, and before the last of them, the result, a window and a cap of scores."""
-    *bounds, out = rest
+    *bounds, out = (out, *more)
     cache.attention_with_fused_qkv(layer, scale, qkv, out, Bounds(*bounds))
 
 
 def _device(init: Any) -> Device | None:
     where = next(iter(init.devices()), None) if hasattr(init, "devices") else None
     return None if where is None or where.platform == "cpu" else Device(where.platform, where.id)
+
+
+def _counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``; RunError, which says what it takes, for another number of arguments."""
+    takes = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*given: Any) -> Any:
+        try:
+            takes.bind(*given)
+        except TypeError:
+            names = ", ".join(
+                f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name
+                for p in takes.parameters.values()
+            )
+            raise RunError(f"{name} takes ({names}); got {len(given)} arguments") from None
+        return function(*given)
+
+    return call
 
 
 def _of(
@@ -168,13 +195,15 @@ def _of(
     wanted = " or ".join(kind.__name__ for kind in of)
 
     def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        counted = _counted(name, function)
+
         @functools.wraps(function)
-        def call(state: Any, *given: Any) -> Any:
-            if not isinstance(state, of):
+        def call(*given: Any) -> Any:
+            if given and not isinstance(given[0], of):
                 raise RunError(
-                    f"{name}: the first argument must be a {wanted}; got {type(state).__name__}"
+                    f"{name}: the first argument must be a {wanted}; got {type(given[0]).__name__}"
                 )
-            return function(state, *given)
+            return counted(*given)
 
         return call
 
@@ -183,18 +212,27 @@ def _of(
 
 
 BUILTINS: Final[dict[str, Callable[..., Any]]] = {
-    "mlc.create_paged_kv_cache_generic": _create_generic,
-    "vm.builtin.paged_attention_kv_cache_create": _create,
-    "vm.builtin.rnn_state_create": _rnn_create,
+    **{
+        name: _counted(name, function)
+        for name, function in (
+            ("mlc.create_paged_kv_cache_generic", _create_generic),
+            ("vm.builtin.paged_attention_kv_cache_create", _create),
+            ("vm.builtin.rnn_state_create", _rnn_create),
+        )
+    },
     **_of(
         (PagedKVCache, RNNState),
         {
             "kv_state_clear": lambda state: state.clear(),
             "kv_state_add_sequence": lambda state, number: state.add_sequence(number),
             "kv_state_remove_sequence": lambda state, number: state.remove_sequence(number),
-            "kv_state_fork_sequence": lambda state, *given: state.fork_sequence(*given),
+            "kv_state_fork_sequence": lambda state, parent, child, position=-1: state.fork_sequence(
+                parent, child, position
+            ),
             "kv_state_popn": lambda state, number, count: state.popn(number, count),
-            "kv_state_begin_forward": lambda state, *given: state.begin_forward(*given),
+            "kv_state_begin_forward": lambda state, numbers, lengths, parents=None: (
+                state.begin_forward(numbers, lengths, parents)
+            ),
             "kv_state_end_forward": lambda state: state.end_forward(),
         },
     ),
@@ -213,8 +251,8 @@ BUILTINS: Final[dict[str, Callable[..., Any]]] = {
             "attention_kv_cache_self_attention": PagedKVCache.self_attention,
             "attention_kv_cache_cross_attention": PagedKVCache.cross_attention,
             "attention_kv_cache_append_mla_kv": PagedKVCache.append_mla_kv,
-            "attention_kv_cache_merge_attn_output_inplace": lambda cache, *given: merge_attention(
-                *given
+            "attention_kv_cache_merge_attn_output_inplace": lambda cache, o, lse, other, more: (
+                merge_attention(o, lse, other, more)
             ),
         },
     ),

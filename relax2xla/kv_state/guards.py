@@ -1,8 +1,9 @@
-"""What methods of caches and states check first: one thread at a time, and whole numbers."""
+"""What methods of caches and states check first: one thread at a time; numbers, arrays."""
 
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -49,6 +50,24 @@ def wholes(values: Any, what: str) -> list[int]:
         raise RunError(f"{what} must be whole numbers; got {values!r}")
     given: Iterable[Any] = values
     return [whole(value, f"each of {what}") for value in given]
+
+
+def finite(value: Any, what: str) -> float:
+    """``value`` as a float; RunError, which says ``what`` it is, where it is no finite number."""
+    try:
+        number = math.nan if value is None else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise RunError(f"{what} must be a finite number; got {value!r:.100}")
+    return number
+
+
+def array(value: Any, what: str) -> Any:
+    """``value``; RunError, which says ``what`` it is, where it has no shape and dtype."""
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        raise RunError(f"{what} must be an array; got {type(value).__name__}")
+    return value
 
 
 S = TypeVar("S", bound=Exclusive)

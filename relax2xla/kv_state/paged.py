@@ -15,12 +15,14 @@ from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import RunError, TVMError
 from relax2xla.kv_state import native, programs
 from relax2xla.kv_state.forms import NO_TREES, PagedForm
-from relax2xla.kv_state.guards import Exclusive, exclusive, whole, wholes
+from relax2xla.kv_state.guards import Exclusive, array, exclusive, finite, whole, wholes
 from relax2xla.kv_state.rope import Rotation
 from relax2xla.kv_state.rows import Bounds, Heads, Sizes
 from relax2xla.kv_state.sequences import Ints, Sequences, depths
 from relax2xla.nd import array as put
 from relax2xla.nd import empty
+from relax2xla.runtime.device import Device
+from relax2xla.runtime.device import device as device_named
 from relax2xla.vm.call.objects import DeviceObject, Loan, power_of_two, roomy, rows_to
 
 Array = npt.NDArray[Any]
@@ -62,12 +64,13 @@ class CacheSizes:
     sliding: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.sequences, self.tokens, self.chunk, self.page) < 1:
-            raise TVMError(f"a cache's sizes must be positive; got {self}")
-        if self.tokens + self.chunk > _MOST:
+        numbers = (self.sequences, self.tokens, self.chunk, self.page)
+        if any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 1 for n in numbers):
+            raise TVMError(f"a cache's sizes must be positive whole numbers; got {self}")
+        if self.tokens + self.chunk + self.page > _MOST:
             raise TVMError(
-                f"a cache of {self.tokens} tokens: places are counted in 32 bits, and there are at "
-                f"most {_MOST} of them; make it smaller"
+                f"a cache of {self.tokens} tokens in pages of {self.page}: places are counted in "
+                f"32 bits, and there are at most {_MOST} of them; make it smaller"
             )
 
 
@@ -118,13 +121,27 @@ class PagedKVCache(Exclusive, DeviceObject):
         device: Any = None,
     ) -> None:
         super().__init__()
+        if not isinstance(sizes, CacheSizes):  # as a caller without types may have it
+            raise TVMError(f"a cache's sizes are a CacheSizes; got {sizes!r:.100}")
+        try:
+            kinds, mode = [AttnKind(k) for k in kinds], RopeMode(mode)
+        except (TypeError, ValueError) as e:
+            raise TVMError(f"kinds of layers are AttnKinds, and mode a RopeMode: {e}") from None
+        if not kinds:
+            raise TVMError("a cache is of one layer at least; got no kinds of layers")
         if dtype not in _DTYPES:
             raise TVMError(f"a cache is of {', '.join(_DTYPES)}; got {dtype}")
-        if min(*heads, *head_dims) < 1 or heads[0] % heads[1]:
+        heads, head_dims = _pair(heads, "heads"), _pair(head_dims, "head_dims")
+        if heads[0] % heads[1]:
             raise TVMError(
                 f"{heads[0]} heads of queries and {heads[1]} of keys: the first must be a "
                 "multiple of the second"
             )
+        if rope is not None and not isinstance(rope, Rotation):
+            raise TVMError(f"rope is a Rotation, or None; got {rope!r:.100}")
+        device = device_named(device) if isinstance(device, str) else device
+        if device is not None and not isinstance(device, Device):
+            raise TVMError(f"device is a Device or the name of one; got {device!r:.100}")
         if mode is not RopeMode.NONE and (rope is None or rope.size > head_dims[0]):
             raise TVMError(f"rope of {rope and rope.size} features in heads of {head_dims[0]}")
         if AttnKind.MHA in kinds and head_dims[0] != head_dims[1]:
@@ -386,6 +403,9 @@ class PagedKVCache(Exclusive, DeviceObject):
         the step or more, of which the rest stays as it is. bounds: a window, and a cap of scores.
         """
         step, heads = self._current(layer, AttnKind.MHA), self._heads
+        scale = finite(scale, "scale")
+        if not isinstance(bounds, Bounds):
+            raise RunError(f"bounds are a Bounds; got {bounds!r:.100}")
         if bounds.window and step.at.masked:
             raise RunError(f"attention_with_fused_qkv: {NO_TREES}")
         given = self._given(
@@ -409,9 +429,9 @@ class PagedKVCache(Exclusive, DeviceObject):
         (tokens, heads of q, size of v); lse: (tokens, heads of q), float32, the base-2 logarithm
         of the sums
         """
-        step = self._current(layer)
+        step, scale = self._current(layer), finite(scale, "scale")
         (_, hq, d), (_, hkv, dv) = _rank3(q, "q"), _rank3(v, "v")
-        if hq % hkv:
+        if min(hq, hkv, d, dv) < 1 or hq % hkv:
             raise RunError(f"self_attention: {hq} heads of queries and {hkv} of keys")
         given = [
             self._given(x, name, shape, step)
@@ -437,7 +457,7 @@ class PagedKVCache(Exclusive, DeviceObject):
         Where all sequences get one token, that token is seen, too, so append it before (MLA).
         A query that sees nothing gives zeros, with lse -inf.
         """
-        step, heads = self._current(layer), self._heads
+        step, heads, scale = self._current(layer), self._heads, finite(scale, "scale")
         latent = self.kinds[layer] is AttnKind.MLA
         given = self._given(q, "q", (heads.queries, heads.size), step)
         self._check_out(o, "o", (step.tokens, heads.queries, heads.value_size), self.dtype)
@@ -470,6 +490,9 @@ class PagedKVCache(Exclusive, DeviceObject):
         size) alone
         """
         s = self._sequences[whole(number, "a sequence's number")]
+        start, end = wholes((start, end), "the first token and the one after the last")
+        if len(out) not in (1, 2):
+            raise RunError(f"debug_get_kv writes keys and values, or MLA's alone; got {len(out)}")
         if not 0 <= start < end <= len(s):
             raise RunError(f"tokens {start} to {end} of sequence {number}, which has {len(s)}")
         kind = AttnKind.MLA if len(out) == 1 else AttnKind.MHA
@@ -491,7 +514,7 @@ class PagedKVCache(Exclusive, DeviceObject):
     def _current(self, layer: int, kind: AttnKind | None = None) -> _Step:
         if self._step is None:
             raise RunError("there is no step; call begin_forward first")
-        if not 0 <= layer < len(self.kinds):
+        if not 0 <= whole(layer, "a layer") < len(self.kinds):
             raise RunError(f"layer {layer} of a cache of {len(self.kinds)} layers")
         if kind is not None and self.kinds[layer] is not kind:
             raise RunError(f"layer {layer} is of the kind {self.kinds[layer].name}")
@@ -505,7 +528,7 @@ class PagedKVCache(Exclusive, DeviceObject):
         self, x: Any, name: str, tail: tuple[int, ...], step: _Step, more: bool = False
     ) -> Any:
         """``x`` with as many rows as the program takes; RunError for another shape or dtype."""
-        shape, wanted = tuple(x.shape), step.tokens
+        shape, wanted = tuple(array(x, name).shape), step.tokens
         rows = shape[0] if shape else 0
         if shape[1:] != tail or (rows < wanted if more else rows != wanted):
             need = f"{wanted}{' or more' if more else ''}, {', '.join(map(str, tail))}"
@@ -532,8 +555,10 @@ def merge_attention(o: Any, lse: Any, other: Any, other_lse: Any) -> tuple[Any, 
     o, other: (tokens, heads, size); lse, other_lse: (tokens, heads). The first two are overwritten
     where they are numpy arrays that can be.
     """
-    a, b = np.asarray(lse, np.float32), np.asarray(other_lse, np.float32)
-    first, second = np.asarray(o), np.asarray(other)
+    names = ("o", "lse", "other", "other_lse")
+    sides = zip(names, (o, lse, other, other_lse), strict=True)
+    first, a, second, b = (np.asarray(array(x, f"merge: {name}")) for name, x in sides)
+    a, b = a.astype(np.float32), b.astype(np.float32)
     if first.shape != second.shape or a.shape != b.shape or first.shape[:2] != a.shape:
         raise RunError(f"merge: {first.shape} and {second.shape} with {a.shape} and {b.shape}")
     top = np.maximum(a, b)
@@ -557,8 +582,19 @@ def _write_both(made: Any, tokens: int, o: Array, lse: Array) -> None:
     lse[...] = np.asarray(made[1])[:tokens]
 
 
+def _pair(values: Any, what: str) -> tuple[int, int]:
+    """Two positive whole numbers; TVMError for anything else."""
+    try:
+        one, two = wholes(values, what)
+    except (RunError, ValueError):
+        one = two = 0
+    if min(one, two) < 1:
+        raise TVMError(f"{what} are two positive whole numbers; got {values!r:.100}")
+    return one, two
+
+
 def _rank3(x: Any, name: str) -> tuple[int, int, int]:
-    if len(x.shape) != 3:
+    if len(array(x, name).shape) != 3:
         raise RunError(f"{name} must be of rank 3; got {tuple(x.shape)}")
     return x.shape
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import RunError, TVMError
 from relax2xla.kv_state.forms import RNNForm
-from relax2xla.kv_state.guards import Exclusive, exclusive, whole, wholes
+from relax2xla.kv_state.guards import Exclusive, array, exclusive, whole, wholes
 from relax2xla.nd import array as put
 from relax2xla.vm.call.objects import DeviceObject, Loan, rows_to
 
@@ -39,16 +39,19 @@ class RNNState(Exclusive, DeviceObject):
 
     def __init__(self, layers: int, sequences: int, history: int, initial: Sequence[Any]) -> None:
         super().__init__()
+        layers, sequences, history = wholes(
+            (layers, sequences, history), "layers, sequences and the length of the history"
+        )
         if min(layers, sequences, history) < 1:
             raise TVMError(
                 f"RNNState of {layers} layers, {sequences} sequences and a history of {history}: "
                 "all must be positive"
             )
-        self.history = int(history)
+        self.history = history
         self._initial = [np.array(a) for a in initial]
         # A row for each state of each sequence, and one that padding is written to.
-        self._rows = int(sequences) * self.history + 1
-        self._layers, self._sequences = int(layers), int(sequences)
+        self._rows = sequences * self.history + 1
+        self._layers, self._sequences = layers, sequences
         # Layer by layer: numpy arrays, or those of the device.
         self._held = self._fresh()
         self._forget()
@@ -116,6 +119,7 @@ class RNNState(Exclusive, DeviceObject):
     def fork_sequence(self, parent: int, child: int, position: int = -1) -> None:
         """A copy of a sequence, with its history; it can be made at the end only."""
         parent, child = wholes((parent, child), "sequences' numbers")
+        position = whole(position, "a position")
         old = self._get(parent)
         if position not in (-1, old.length):
             raise RunError(f"sequence {parent} has {old.length} tokens; fork at its end (-1) only")
@@ -181,7 +185,7 @@ class RNNState(Exclusive, DeviceObject):
     def set(self, layer: int, state: int, data: Any) -> RNNState:
         """What the states are after this step, (sequences, *shape); returns the object."""
         found, held = self._in_step(), self._of(layer, state)
-        new = np.asarray(data)
+        new = np.asarray(array(data, "data"))
         wanted = (len(found), *held.shape[2:])
         if new.shape != wanted or new.dtype != held.dtype:
             raise RunError(f"data must be {held.dtype} {wanted}; got {new.dtype} {new.shape}")
@@ -200,6 +204,7 @@ class RNNState(Exclusive, DeviceObject):
         return [s for s, _ in self._step]
 
     def _of(self, layer: int, state: int) -> Array:
+        layer, state = wholes((layer, state), "a layer and a state")
         if not 0 <= layer < self._layers or not 0 <= state < len(self._initial):
             raise RunError(
                 f"state {state} of layer {layer}; there are {self._layers} layers of "

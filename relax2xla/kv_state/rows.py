@@ -21,7 +21,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from relax2xla import op
+from relax2xla.errors import RunError
 from relax2xla.ir import Expr, TensorStructInfo, TupleGetItem, const
+from relax2xla.kv_state.guards import finite, whole
 from relax2xla.kv_state.rope import Rotation
 
 
@@ -74,11 +76,18 @@ class Bounds:
     """What a layer does to scores beside scaling them, beyond TVM's calls.
 
     window: a query sees so many tokens up to its own, 0: all; cap: scores become
-    ``cap * tanh(score / cap)``, 0: they stay.
+    ``cap * tanh(score / cap)``, 0: they stay. RunError for others than such numbers.
     """
 
     window: int = 0
     cap: float = 0.0
+
+    def __post_init__(self) -> None:
+        window, cap = whole(self.window, "a window"), finite(self.cap, "a cap of scores")
+        if window < 0 or cap < 0:
+            raise RunError(f"a window and a cap of scores are at least 0; got {window} and {cap}")
+        object.__setattr__(self, "window", window)
+        object.__setattr__(self, "cap", cap)
 
 
 # A pool's attention for one token of each sequence: see ``native.decode``.

@@ -21,11 +21,16 @@ class AttentionKVCache:
     """A growing array of entries in the memory of the host; one thread at a time."""
 
     def __init__(self, data: Any, shape: Sequence[int], fill_count: int) -> None:
-        shape = tuple(int(n) for n in shape)
-        if fill_count > shape[0]:
-            raise RunError(f"{fill_count} entries in a cache of {shape[0]}")
-        self._data: npt.NDArray[Any] = np.zeros(shape, np.asarray(data).dtype)
-        self._data[:fill_count] = np.asarray(data)[:fill_count]
+        shape, given = tuple(int(n) for n in shape), np.asarray(data)
+        if not shape or not given.ndim or given.shape[1:] != shape[1:]:
+            raise RunError(
+                f"a cache of the shape {shape} begins with entries of {shape[1:]}; got "
+                f"{given.dtype} of the shape {given.shape}"
+            )
+        if not 0 <= fill_count <= min(shape[0], len(given)):
+            raise RunError(f"{fill_count} of {len(given)} entries in a cache of {shape[0]}")
+        self._data: npt.NDArray[Any] = np.zeros(shape, given.dtype)
+        self._data[:fill_count] = given[:fill_count]
         self.fill_count = int(fill_count)
 
     def append(self, value: Any) -> None:
@@ -47,7 +52,7 @@ class AttentionKVCache:
     def view(self, shape: Sequence[int]) -> npt.NDArray[Any]:
         """A copy of the last ``shape[0]`` entries; RunError where ``shape`` cannot be had."""
         count, *unit = (int(n) for n in shape)
-        if tuple(unit) != self._data.shape[1:] or count > self.fill_count:
+        if tuple(unit) != self._data.shape[1:] or not 0 <= count <= self.fill_count:
             raise RunError(
                 f"a view of {tuple(shape)} of a cache with {self.fill_count} entries of "
                 f"{self._data.shape[1:]}"
@@ -61,9 +66,23 @@ class AttentionKVCache:
         self.fill_count -= int(count)
 
 
+def _cache(given: Any, name: str) -> AttentionKVCache:
+    """``given``; RunError where it is no cache."""
+    if not isinstance(given, AttentionKVCache):
+        raise RunError(
+            f"vm.builtin.attention_kv_cache_{name}: the first argument must be what "
+            f"attention_kv_cache_create gave; got {type(given).__name__}"
+        )
+    return given
+
+
 def _append(cache: AttentionKVCache, value: Any) -> AttentionKVCache:
-    cache.append(value)
+    _cache(cache, "append").append(value)
     return cache
+
+
+def _view(cache: AttentionKVCache, shape: Sequence[int]) -> npt.NDArray[Any]:
+    return _cache(cache, "view").view(shape)
 
 
 def _popn(caches: Sequence[AttentionKVCache], count: int) -> None:
@@ -134,7 +153,7 @@ BUILTINS: Final[dict[str, Callable[..., Any]]] = {
     for name, function in {
         "attention_kv_cache_create": AttentionKVCache,
         "attention_kv_cache_append": _append,
-        "attention_kv_cache_view": AttentionKVCache.view,
+        "attention_kv_cache_view": _view,
         "attention_kv_cache_array_popn": _popn,
         "attention_kv_cache_array_clear": _clear,
         "reshape": _reshape,

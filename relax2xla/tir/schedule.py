@@ -44,8 +44,9 @@ class Schedule:
     """Steps that say how loops run. They are checked and not taken: XLA decides how loops run.
 
     mod: a PrimFunc, or a mapping of names to them. ``sch.mod`` is what was given (an IRModule with
-    ``main`` for a PrimFunc). Steps that keep what a kernel computes are accepted; others
-    (``tensorize``, ``transform_layout``, sampling) are an UnsupportedError.
+    ``main`` for a PrimFunc). A block may be said by its name. Steps that keep what a kernel
+    computes are accepted; others (``tensorize``, ``transform_layout``, sampling) are an
+    UnsupportedError.
     """
 
     def __init__(self, mod: Any, **options: Any) -> None:
@@ -78,19 +79,25 @@ class Schedule:
 
     get_sblock = get_block
 
-    def get(self, block: BlockRV) -> Block:
+    def _known(self, block: BlockRV | str) -> BlockRV:
+        if not isinstance(block, str):
+            return block
+        return next((b for b in self._blocks if b.name == block), None) or self.get_block(block)
+
+    def get(self, block: BlockRV | str) -> Block:
         """The block of the kernel; ValueError for one that a step has made, as nothing changes."""
+        block = self._known(block)
         if block not in self._blocks:
             raise ValueError(f"the block {block.name!r} is of a step, which changes no kernel here")
         return self._blocks[block]
 
-    def get_sref(self, block: BlockRV) -> StmtSRef:
+    def get_sref(self, block: BlockRV | str) -> StmtSRef:
         """:meth:`get` as TVM's reference to a statement."""
         return StmtSRef(self.get(block))
 
-    def get_loops(self, block: BlockRV) -> list[LoopRV]:
+    def get_loops(self, block: BlockRV | str) -> list[LoopRV]:
         """The loops around a block, up to the block around it, the outermost first."""
-        return list(self._loops[block])
+        return list(self._loops[self._known(block)])
 
     # -- steps that change which loops there are ---------------------------------------------------
     def split(self, loop: LoopRV, factors: Sequence[Any], **options: Any) -> list[LoopRV]:
@@ -111,15 +118,16 @@ class Schedule:
             order = iter([x for x in loops if x in known])
             known[:] = [next(order) if x in loops else x for x in known]
 
-    def compute_at(self, block: BlockRV, loop: LoopRV, *args: Any, **options: Any) -> None:
+    def compute_at(self, block: BlockRV | str, loop: LoopRV, *args: Any, **options: Any) -> None:
         """The block below ``loop``, in loops of its own."""
+        block = self._known(block)
         own = [LoopRV(f"ax{i}") for i in range(len(self._loops[block]))]
         outer = next((k for k in self._loops.values() if loop in k), [loop])
         self._loops[block] = [*outer[: outer.index(loop) + 1], *own]
 
     reverse_compute_at = compute_at
 
-    def add_unit_loop(self, block_or_loop: BlockRV | LoopRV) -> LoopRV:
+    def add_unit_loop(self, block_or_loop: BlockRV | LoopRV | str) -> LoopRV:
         """A loop of one step."""
         return LoopRV("u")
 
@@ -144,7 +152,8 @@ class Schedule:
 
     def _made(self, *args: Any, **options: Any) -> BlockRV:
         made = BlockRV("made")
-        source = next((a for a in args if isinstance(a, BlockRV)), None)
+        given = next((a for a in args if isinstance(a, BlockRV | str)), None)
+        source = None if given is None else self._known(given)
         self._loops[made] = [LoopRV(x.name) for x in self._loops.get(source or made, ())]
         return made
 

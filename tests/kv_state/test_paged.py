@@ -435,6 +435,56 @@ def test_arguments_of_another_kind() -> None:
     assert cache.empty
 
 
+def test_arguments_of_a_step_of_another_kind() -> None:
+    """Each is one error that names it, and the cache stays as it was."""
+    cache = make()
+    cache.add_sequence(0)
+    cache.begin_forward([0], [2])
+    qkv, out = np.zeros((2, HQ + 2 * HKV, D), np.float32), np.zeros((2, HQ, D), np.float32)
+    lse, fused = np.zeros((2, HQ), np.float32), cache.attention_with_fused_qkv
+    for wrong, message in (
+        (lambda: fused(0.0, 1.0, qkv, out), r"a layer must be a whole number; got 0\.0"),
+        (lambda: fused(0, None, qkv, out), "scale must be a finite number; got None"),
+        (lambda: fused(0, np.nan, qkv, out), "scale must be a finite number; got nan"),
+        (lambda: fused(0, 1.0, qkv.tolist(), out), "qkv must be an array; got list"),
+        (lambda: fused(0, 1.0, qkv, out, (4, 0.0)), r"bounds are a Bounds; got \(4, 0\.0\)"),
+        (lambda: Bounds(-1), "at least 0; got -1 and 0"),
+        (lambda: Bounds(0, np.inf), "a cap of scores must be a finite number"),
+        (lambda: Bounds(2.5), r"a window must be a whole number; got 2\.5"),
+        (
+            lambda: cache.self_attention(0, 1.0, out, out[:, :0], out[:, :0], out, lse),
+            f"{HQ} heads of queries and 0 of keys",
+        ),
+        (lambda: cache.self_attention(0, 1.0, None, out, out, out, lse), "q must be an array"),
+        (lambda: cache.cross_attention(0, "x", out, out, lse), "scale must be a finite number"),
+        (lambda: cache.debug_get_kv(0, None, 2, out), "must be a whole number; got None"),
+        (lambda: cache.debug_get_kv(0, 0, 2), "writes keys and values, or MLA's alone; got 0"),
+        (lambda: merge_attention(out, "x", out, lse), "merge: lse must be an array; got str"),
+    ):
+        before = repr(cache), cache._step  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(RunError, match=message):
+            wrong()
+        assert (repr(cache), cache._step) == before  # pyright: ignore[reportPrivateUsage]
+
+
+def test_packed_functions_say_what_they_take() -> None:
+    cache = make()
+    for name, given, message in (
+        ("kv_state_popn", (cache, 0), r"kv_state_popn takes \(state, number, count\); got 2 argu"),
+        ("kv_state_add_sequence", (), r"takes \(state, number\); got 0 arguments"),
+        ("kv_state_fork_sequence", (cache, 0, 1, 2, 3), r"child, position\); got 5 arguments"),
+        ("attention_kv_cache_attention_with_fused_qkv", (cache, 0, 1.0, 0), "got 4 arguments"),
+        ("paged_attention_kv_cache_create", (1, 2, 3), r"takes \(sizes, .*\); got 3 arguments"),
+        ("rnn_state_create", (1,), r"takes \(layers, .*\); got 1 arguments"),
+        ("attention_kv_cache_append", (None, 1), "what attention_kv_cache_create gave; got None"),
+        ("attention_kv_cache_create", (1.0, (3,), 0), r"begins with entries of \(\); got float64"),
+    ):
+        call = get_global_func(f"vm.builtin.{name}")
+        assert call is not None
+        with pytest.raises(RunError, match=message):
+            call(*given)
+
+
 def test_one_thread_at_a_time() -> None:
     cache = make()
     found: list[BaseException] = []
@@ -473,8 +523,29 @@ def test_settings_that_cannot_be() -> None:
         PagedKVCache(sizes, [AttnKind.MHA], (2, 2), (4, 4), HOW, RopeMode.NORMAL)
     with pytest.raises(TVMError, match="sizes must be positive"):
         CacheSizes(1, 0, 1, 1)
-    with pytest.raises(TVMError, match="places are counted in 32 bits"):
-        CacheSizes(1, 10**13, 1, 1)
+    for tokens, page in ((10**13, 1), (1, 2**40)):
+        with pytest.raises(TVMError, match="places are counted in 32 bits"):
+            CacheSizes(1, tokens, 1, page)
+    for wrong in (2.5, "3", None, True):
+        with pytest.raises(TVMError, match="sizes must be positive whole numbers"):
+            CacheSizes(wrong, 1, 1, 1)  # pyright: ignore[reportArgumentType]
+    made: Any = lambda **given: PagedKVCache(  # noqa: E731
+        **{"sizes": sizes, "kinds": [0], "heads": (2, 2), "head_dims": (4, 4)} | given
+    )
+    wrongs: list[tuple[dict[str, Any], str]] = [
+        ({"sizes": (1, 1, 1, 1)}, "sizes are a CacheSizes"),
+        ({"kinds": []}, "one layer at least"),
+        ({"kinds": [5]}, "kinds of layers are AttnKinds.* 5 is not a valid"),
+        ({"mode": 3}, "3 is not a valid RopeMode"),
+        ({"heads": (4,)}, r"heads are two positive whole numbers; got \(4,\)"),
+        ({"head_dims": (4.0, 4)}, "head_dims are two positive whole numbers"),
+        ({"rope": 3}, "rope is a Rotation, or None; got 3"),
+        ({"device": 3.5}, "device is a Device or the name of one"),
+    ]
+    for given, message in wrongs:
+        with pytest.raises(TVMError, match=message):
+            made(**given)
+    assert made(device="cpu").free_pages == 2
 
 
 def test_windows_and_caps_of_layers(rng: np.random.Generator) -> None:

@@ -89,6 +89,7 @@ def test_mistakes() -> None:
         (lambda: state.remove_sequence(1), "no sequence 1"),
         (lambda: state.fork_sequence(0, 1), "it holds 1 sequences"),
         (lambda: state.fork_sequence(0, 1, 3), "at its end"),
+        (lambda: state.fork_sequence(0, 1, "1"), "a position must be a whole number; got '1'"),
         (lambda: state.popn(0, 1), "can go back by 0 steps"),
         (lambda: state.popn(0, "1"), "a count must be a whole number; got '1'"),
         (lambda: state.add_sequence(1.5), "a sequence's number must be a whole number; got 1.5"),
@@ -104,5 +105,11 @@ def test_mistakes() -> None:
         state.get(0, 2, out)
     with pytest.raises(RunError, match="data must be float16"):
         state.set(0, 0, out.astype(np.float32))
+    with pytest.raises(RunError, match="data must be an array; got list"):
+        state.set(0, 0, out.tolist())
+    with pytest.raises(RunError, match="each of a layer and a state must be a whole number"):
+        state.get("0", 0, out)
+    with pytest.raises(RunError, match="each of layers, sequences and the length of the history"):
+        RNNState(1, 1.5, 1, INITIAL)  # pyright: ignore[reportArgumentType]
     state.get(0, 0, out)
     assert not out.any()

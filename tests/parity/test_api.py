@@ -71,9 +71,21 @@ def test_target() -> None:
     assert Target(made) == made
     assert hash(Target(made)) == hash(made)
     assert repr(made) == "Target('cuda -arch=sm_80 -libs=cudnn', host='llvm')"
+    assert (made.arch, made.libs, Target("llvm -mcpu=x").mcpu) == ("sm_80", ["cudnn"], "x")
     for wrong in ("hexagon", "", "llvm mcpu=x", "{3", '{"mcpu": "x"}'):
         with pytest.raises(TVMError, match=r"target"):
             Target(wrong)
+
+
+def test_limits_of_threads_of_a_target() -> None:
+    plain = Target("cuda")
+    assert (plain.max_num_threads, plain.thread_warp_size, str(plain)) == (1024, 32, "cuda")
+    assert plain.attrs.get("max_num_threads") == 1024
+    stated = Target("cuda -max_num_threads=256")
+    assert (stated.max_num_threads, str(stated)) == (256, "cuda -max_num_threads=256")
+    assert Target(stated) == stated != plain
+    with pytest.raises(TVMError, match=r"'llvm' states no max_num_threads; write it as Target"):
+        _ = Target("llvm").max_num_threads
 
 
 def test_build_takes_a_target() -> None:

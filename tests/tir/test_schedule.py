@@ -51,6 +51,9 @@ def test_a_block_is_found_where_it_stands() -> None:
     block = sch.get_block("product")
     assert sch.get(block).name_hint == "product"
     assert sch.get_sref(block).stmt is sch.get(block)
+    assert [x.name for x in sch.get_loops("product")] == [x.name for x in sch.get_loops(block)]
+    fused = sch.fuse(*sch.get_loops("product"))
+    assert sch.get_loops("product") == sch.get_loops(block) == [fused]
     made = sch.cache_read(block, 0, "shared")
     with pytest.raises(ValueError, match="'made' is of a step, which changes no kernel"):
         sch.get_sref(made)

@@ -11,6 +11,7 @@ from relax2xla.ir.expr import Expr
 from relax2xla.op.shared.lowering import convert, hlo, scalar, select, tensor_info
 from relax2xla.stablehlo.loops import reads
 from relax2xla.stablehlo.loops.affine import Form, value_of
+from relax2xla.stablehlo.loops.allreduce import across_threads
 from relax2xla.stablehlo.loops.axes import Value, constant, elementwise, fixed_at, known
 from relax2xla.stablehlo.loops.forms import compared, form_of
 from relax2xla.stablehlo.loops.scalars import CALLS, NODES, OPERANDS, ROUNDINGS, divide_exactly
@@ -106,6 +107,9 @@ def _select(
 
 def _call(kernel: Kernel, e: tir.Call, scope: Scope) -> Value:
     name = e.op.removeprefix("tir.")
+    combined = across_threads(kernel, e, scope)
+    if combined is not None:
+        return combined
     if name in ("likely", "tvm_thread_invariant"):
         return evaluate(kernel, e.args[0], scope)
     if is_int(e.dtype) and name.startswith("shift"):

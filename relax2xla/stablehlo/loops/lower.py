@@ -13,6 +13,7 @@ from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.op.shared.lowering import convert, dtype_of, full, reshape, shape_of, static
 from relax2xla.stablehlo.loops.accesses import resolved, statements, views_below
 from relax2xla.stablehlo.loops.affine import Form, number
+from relax2xla.stablehlo.loops.allreduce import allreduces_as_stores
 from relax2xla.stablehlo.loops.axes import NeedsLoop, Value, constant
 from relax2xla.stablehlo.loops.evaluate import evaluate
 from relax2xla.stablehlo.loops.lanes import lanes_as_loops
@@ -74,7 +75,7 @@ def lower(func: tir.PrimFunc, arguments: Sequence[Argument], name: str = "kernel
     for _, buffer, argument in buffers:
         _enter(kernel, buffer, argument, scope)
     kernel.parameters = set(kernel.memory)
-    body = lanes_as_loops(func.body)
+    body = allreduces_as_stores(lanes_as_loops(func.body))
     _check_scopes(kernel, func)
     kernel.uses = uses(kernel, body)
     _check_accesses(kernel, body)

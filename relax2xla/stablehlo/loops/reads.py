@@ -65,11 +65,17 @@ def read(kernel: Kernel, load: BufferLoad, scope: Scope) -> Value:
         if not scope.guarded and form is not None:
             check_range(kernel, buffer, form, index, n)
     values = _gathered(kernel, forms, indices, scope)
+    # One slice for all places that are known when the program runs: so XLA reads and writes an
+    # element of a buffer in a loop without copying the buffer.
+    starts = {k: f for k, f in enumerate(forms) if f and f.scalar is not None and k not in values}
+    x = _dynamic(x, starts) if starts else x
     # From the last axis to the first, so that what stands before keeps its place.
     labels: list[list[Axis | int]] = [[k] for k in range(len(forms))]
     for k in reversed(range(len(forms))):
         form = forms[k]
-        if k not in values and form is not None:
+        if k in starts:
+            x, labels[k] = drop_axis(x, k), []
+        elif k not in values and form is not None:
             x, axes = _along(kernel, x, k, form)
             labels[k] = list(axes)
     flat = [a for part in labels for a in part]
@@ -129,8 +135,6 @@ def _gathered(
 def _along(kernel: Kernel, x: Expr, k: int, form: Form) -> tuple[Expr, list[Axis]]:
     """Axis ``k`` of ``x``, indexed by ``form``: the axes of the form take its place."""
     n = shape_of(x)[k]
-    if form.scalar is not None:
-        return _dynamic(x, k, form), []
     low, high = form.range()
     if not form.terms:
         at = min(max(form.const, 0), n - 1)
@@ -147,23 +151,25 @@ def _along(kernel: Kernel, x: Expr, k: int, form: Form) -> tuple[Expr, list[Axis
     return split_axis(kernel, x, k, form)
 
 
-def _dynamic(x: Expr, k: int, form: Form) -> Expr:
-    """``x`` at one place of axis ``k``, which is known when the program runs."""
-    assert form.scalar is not None
+def _dynamic(x: Expr, places: Mapping[int, Form]) -> Expr:
+    """``x`` at one place of some axes, which are known when the program runs; they have size 1."""
     shape = list(shape_of(x))
-    start = form.scalar
-    if form.const:
-        start = hlo("add", start, scalar(form.const, INDEX))
-    starts = [start if i == k else scalar(0, INDEX) for i in range(len(shape))]
-    shape[k] = 1
-    sliced = hlo(
+    starts: list[Expr] = []
+    for k in range(len(shape)):
+        form = places.get(k)
+        if form is None or form.scalar is None:
+            starts.append(scalar(0, INDEX))
+            continue
+        add = form.const
+        starts.append(hlo("add", form.scalar, scalar(add, INDEX)) if add else form.scalar)
+        shape[k] = 1
+    return hlo(
         "dynamic_slice",
         x,
         *starts,
         slice_sizes=tuple(shape),
         out=tensor_info(shape, dtype_of(x)),
     )
-    return drop_axis(sliced, k)
 
 
 def split_axis(kernel: Kernel, x: Expr, k: int, form: Form) -> tuple[Expr, list[Axis]]:

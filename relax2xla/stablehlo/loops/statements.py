@@ -19,6 +19,7 @@ from relax2xla.stablehlo.loops.accesses import (
 )
 from relax2xla.stablehlo.loops.accumulate import fixed_scope
 from relax2xla.stablehlo.loops.affine import Form, number, of_axis, plus, value_of
+from relax2xla.stablehlo.loops.allreduce import meets
 from relax2xla.stablehlo.loops.axes import Axis, NeedsLoop, Value, constant, elementwise, known
 from relax2xla.stablehlo.loops.dependence import obstacle
 from relax2xla.stablehlo.loops.evaluate import bound, evaluate
@@ -364,11 +365,11 @@ def _refuse_talk(kernel: Kernel, s: st.For, scope: Scope, axis: Axis, low: Form,
 
 
 def _synchronises(s: st.Stmt) -> bool:
-    """Whether threads meet here: at a barrier, or in shared memory."""
+    """Whether threads meet here: at a barrier, in shared memory, or to combine values."""
     if isinstance(s, st.Evaluate):
         return isinstance(s.value, tir.Call) and s.value.op == "tir.tvm_storage_sync"
     if isinstance(s, st.BufferStore):
-        return s.buffer.scope.startswith("shared")
+        return s.buffer.scope.startswith("shared") or meets(s)
     return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -190,18 +191,21 @@ def _scatter(
     scope: Scope,
     combine: str | None,
 ) -> Expr:
-    """``x`` with elements replaced one by one; indices out of range are dropped."""
+    """``x`` with elements or whole rows replaced; indices out of range are dropped."""
     kernel.count("scatter")
     first = len(forms) - len(indices)
     places = [
         evaluate(kernel, indices[k - first], scope) if f is None else value_of(f, INDEX)
         for k, f in enumerate(forms)
     ]
-    axes = union(*places)
-    _check_lanes(value, scope.mask, axes)
+    _check_lanes(value, scope.mask, union(*places))
     if not places:
         raise kernel.error("internal error: a scatter into a buffer without axes")
-    vectors = index_vectors(places, axes)
+    shape = shape_of(memory.expr)
+    windows = _windows(forms, places, shape, scope)
+    scattered = [k for k in range(len(places)) if k not in windows]
+    axes = union(*(places[k] for k in scattered))
+    vectors = index_vectors([places[k] for k in scattered], axes)
     if scope.mask is not None:
         keep = broadcast_to(
             reshape(spread(scope.mask, axes), (*(a.size for a in axes), 1)), shape_of(vectors)
@@ -213,21 +217,45 @@ def _scatter(
         [("old", info), ("new", info)],
         lambda old, new: new if combine is None else hlo(combine, old, new),
     )
-    rank = len(places)
+    order = [*axes, *(a for k in sorted(windows) for a in windows[k])]
+    sizes = [*(a.size for a in axes), *(shape[k] for k in sorted(windows))]
     return hlo(
         "scatter",
         memory.expr,
         vectors,
-        spread(value, axes),
+        reshape(spread(value, order), sizes),
         body,
         scatter_dimension_numbers={
-            "update_window_dims": (),
-            "inserted_window_dims": tuple(range(rank)),
-            "scattered_dims_to_operand_dims": tuple(range(rank)),
+            "update_window_dims": tuple(range(len(axes), len(sizes))),
+            "inserted_window_dims": tuple(scattered),
+            "scattered_dims_to_operand_dims": tuple(scattered),
             "index_vector_dim": len(axes),
         },
-        out=tensor_info(shape_of(memory.expr), dtype),
+        out=tensor_info(shape, dtype),
     )
+
+
+def _windows(
+    forms: Sequence[Form | None], places: Sequence[Value], shape: Sequence[int], scope: Scope
+) -> dict[int, list[Axis]]:
+    """Axes of the memory that are written whole at each place of the others, by loops' axes.
+
+    One write of a row is many times as fast as one of each of its elements.
+    """
+    counts = Counter(a for v in places for a in set(v.axes))
+    masked: set[Axis] = set() if scope.mask is None else set(scope.mask.axes)
+    found: dict[int, list[Axis]] = {}
+    for k, form in enumerate(forms):
+        if form is None or form.scalar is not None or form.const or not form.terms:
+            continue
+        terms = form.sorted_terms()
+        axes = [a for a, _ in terms]
+        alone = all(counts[a] == 1 for a in axes) and masked.isdisjoint(axes)
+        whole = terms[-1][1] == 1 and is_nested(terms) and size_of(axes) == shape[k]
+        if alone and whole:
+            found[k] = axes
+    # Where nothing is left to scatter, elements are written one by one.
+    return found if len(found) < len(places) else {}
 
 
 def lanes_of(

@@ -16,10 +16,12 @@ import numpy as np
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import AssertError, BudgetError, RunError, UnsupportedError
 from relax2xla.tir import stmt as s
-from relax2xla.tir.buffer import Buffer
+from relax2xla.tir.buffer import Buffer, BufferLoad
+from relax2xla.tir.expr import Call
 from relax2xla.tir.function import PrimFunc
 from relax2xla.tir.kernel.interpret_expr import Scalar, View, evaluator
 from relax2xla.tir.node import Dim, PrimExpr, Var
+from relax2xla.tir.reduce import CommReducer
 
 MAX_STEPS = 20_000_000
 Position: TypeAlias = tuple[int, ...]
@@ -38,6 +40,10 @@ class _State:
     # Threads that run: their values by tag; memory that those of one block share.
     threads: dict[str, int] = field(default_factory=dict[str, int])
     shared: dict[Var, Any] = field(default_factory=dict[Var, Any])
+    # Which thread a variable is, and what those of one block put together, by statement.
+    tags: dict[Var, str] = field(default_factory=dict[Var, str])
+    posted: dict[object, list[list[Any]]] = field(default_factory=dict[object, "list[list[Any]]"])
+    reducer: CommReducer | None = None
 
     def thread(self, tag: str, var: Var, value: int) -> _State:
         """The state of one more thread, with local memory of its own."""
@@ -52,6 +58,9 @@ class _State:
             kept,
             {**self.threads, tag: value},
             self.shared,
+            {**self.tags, var: tag},
+            self.posted,
+            self.reducer,
         )
 
 
@@ -195,6 +204,8 @@ class Interpreter:
                 if not self.expr(node.condition, state):
                     raise AssertError(f"line {node.line}: {node.message.value}")
                 yield from self._statement(node.body, state, at)
+            case s.Evaluate(value=Call(op="tir.tvm_thread_allreduce") as call):
+                yield from self._allreduce(call, state, at)
             case s.Evaluate():
                 value = self.expr(node.value, state)
                 if getattr(node.value, "op", "") == "tir.ret":
@@ -218,6 +229,8 @@ class Interpreter:
                     n = int(self.expr(node.value, state))
                     yield from self._threads(axis.thread_tag, axis.var, 0, n, node, state, at)
                 else:
+                    if isinstance(axis, CommReducer):
+                        state.reducer = axis
                     yield from self._statement(node.body, state, at)
             case s.Text():
                 raise UnsupportedError(f"a kernel that is kept as text does not run: {node.why}")
@@ -248,7 +261,7 @@ class Interpreter:
     ) -> Run:
         """The body once for each thread of an axis."""
         if tag in state.threads:  # an axis that runs already
-            state.values[var] = state.threads[tag]
+            state.values[var], state.tags[var] = state.threads[tag], tag
             if state.threads[tag] < low + extent:
                 yield from self._statement(node.body, state, at)
             return
@@ -256,7 +269,7 @@ class Interpreter:
         if tag.startswith("blockIdx"):
             for i in inside:
                 state.values[var] = i
-                state.shared = {}
+                state.shared, state.posted = {}, {}
                 for _ in self._statement(node.body, state, at):
                     pass
             return
@@ -284,8 +297,11 @@ class Interpreter:
         if not self.expr(node.predicate, state):
             return
         first = True
-        for axis, value in zip(block.iter_vars, bound, strict=True):
+        for axis, value, source in zip(block.iter_vars, bound, node.iter_values, strict=True):
             state.values[axis.var] = value
+            state.tags.pop(axis.var, None)
+            if isinstance(source, Var) and source in state.tags:
+                state.tags[axis.var] = state.tags[source]
             if axis.iter_type == "reduce" and axis.dom is not None:
                 first = first and value == self.dim(axis.dom.min, state)
         for b in block.alloc_buffers:
@@ -299,6 +315,32 @@ class Interpreter:
             if state.threads:
                 yield (*at, 1)
         yield from self._statement(block.body, state, (*at, 1))
+
+    def _allreduce(self, call: Call, state: _State, at: Position) -> Run:
+        """What the threads that are named make of a value of each, in their order."""
+        reducer, n = state.reducer, int(self.expr(call.args[0], state))
+        if reducer is None or len(reducer.lhs) != n:
+            raise UnsupportedError("tvm_thread_allreduce stands under no T.comm_reducer of its own")
+        values, condition, results = call.args[1 : 1 + n], call.args[1 + n], call.args[2 + n :]
+        over = {state.tags.get(v) for v in results[n:] if isinstance(v, Var)}
+        if None in over or len(over) != len(results[n:]):
+            raise UnsupportedError("tvm_thread_allreduce combines over threads alone")
+        key = (at, *((t, i) for t, i in state.threads.items() if t not in over))
+        if state.threads:
+            yield (*at, 0)
+        taken = values if self.expr(condition, state) else reducer.identity_element
+        state.posted.setdefault(key, []).append([self.expr(v, state) for v in taken])
+        if state.threads:
+            yield (*at, 1)
+        first, *others = state.posted[key]
+        for other in others:
+            state.values |= dict(zip((*reducer.lhs, *reducer.rhs), (*first, *other), strict=True))
+            first = [self.expr(e, state) for e in reducer.result]
+        for result, value in zip(results[:n], first, strict=True):
+            if not isinstance(result, BufferLoad):
+                raise UnsupportedError("tvm_thread_allreduce gives its results to buffers")
+            place = [self.expr(i, state) for i in result.indices]
+            self.view(result.buffer, state).store(place, value)
 
     def _allocate(
         self, state: _State, pointer: Var, dtype: str, sizes: Sequence[int], scope: str

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, overload
 
 from relax2xla import op, tir
+from relax2xla.dtypes import limits
 from relax2xla.errors import LegalizeError
 from relax2xla.ir import Expr, TensorStructInfo, TupleGetItem
 from relax2xla.op.shared.loops import int32, while_loop
@@ -57,7 +58,10 @@ class KernelCall:
 
 
 Rows = Callable[[KernelCall], Sequence[Expr] | None]
-"""The results as rows; None where the kernel is another one of this name."""
+"""The results as rows; None where the kernel is another one of this name.
+
+A result that takes the place of an argument (``call_tir_inplace``) is what the argument becomes.
+"""
 
 _ROWS: Final[dict[str, Rows]] = {}
 
@@ -222,6 +226,70 @@ def _chosen_matmul(call: KernelCall) -> Sequence[Expr] | None:
     return [op.reshape(op.take(made, back, 0), (b, s, n))]
 
 
+@register_kernel_rows("moe_gemv")
+def _moe_gemv(call: KernelCall) -> Sequence[Expr] | None:
+    """``x[e] @ w[which[0, e]].T`` for x (1 or s, k), w (groups, n, k), which (1, s): (s, n)."""
+    if [len(s) for s in call.shapes] != [2, 3, 2] or len(call.results) != 1:
+        return None
+    x, w, which = call.tensors
+    (_, k), (_, n, k_of_w), (one, s) = call.shapes
+    if (k_of_w, one) != (k, 1) or not _is_chosen(call, n):
+        return None
+    return [_one_by_one(x, [w], reshape(which, (s,)), lambda parts: parts[0], n)]
+
+
+@register_kernel_rows("moe_dequantize_gemv")
+def _moe_dequantize_gemv(call: KernelCall) -> Sequence[Expr] | None:
+    """The same where ``w`` is packed: words (groups, n, words), scales (groups, n, parts)."""
+    if [len(s) for s in call.shapes] != [2, 3, 3, 2] or len(call.results) != 1:
+        return None
+    x, w, scale, which = call.tensors
+    (_, k), (_, n, words), (_, n_of_scale, parts), (one, s) = call.shapes
+    packing = _packing(call.func, call.func.params[2])
+    if packing is None or (n_of_scale, one) != (n, 1) or not _is_chosen(call, n):
+        return None
+    bits, size = packing
+    if dtype_of(w) != "uint32" or words * (32 // bits) < k or parts * size < k:
+        return None
+
+    def unpacked(held: Sequence[Expr]) -> Expr:
+        return dequantized(held[0], held[1], bits, size, k)
+
+    return [_one_by_one(x, [w, scale], reshape(which, (s,)), unpacked, n)]
+
+
+def _is_chosen(call: KernelCall, n: int) -> bool:
+    """Whether the result is (s, n) for an ``x`` of 1 or ``s`` rows, in one dtype of floats."""
+    s, result = call.shapes[-1][1], call.results[0]
+    dtypes = {dtype_of(call.tensors[0]), result.dtype}
+    return call.shapes[0][0] in (1, s) and result.dims == (s, n) and len(dtypes) == 1
+
+
+def _one_by_one(
+    x: Expr, held: Sequence[Expr], which: Expr, weight: Callable[[Sequence[Expr]], Expr], n: int
+) -> Expr:
+    """Row after row of ``x`` (1 or s, k), times the weight that ``which`` (s,) names: (s, n).
+
+    As in :func:`_grouped`, a product of one row reads its weight where it lies; a gather of all
+    weights would copy them before.
+    """
+    (given, k), (s,) = shape_of(x), shape_of(which)
+    dtype = dtype_of(x)
+    chosen = convert(which, "int32")
+
+    def step(t: Expr, made: Expr, *carried: Expr) -> list[Expr]:
+        rows, chosen_, *parts = carried
+        at = t if given == s else int32(0)
+        row = hlo("dynamic_slice", rows, at, int32(0), slice_sizes=(1, k))
+        one = [_part(p, _element(chosen_, t)) for p in parts]
+        product = dot_general(row, weight(one), ((1,), (1,)), out_dtype=sum_dtype(dtype))
+        made = hlo("dynamic_update_slice", made, convert(product, dtype), t, int32(0))
+        return [binary("add", t, int32(1)), made, *carried]
+
+    start = [int32(0), full((s, n), 0, dtype), x, chosen, *held]
+    return while_loop(start, lambda t, *_: compare(t, int32(s), "LT"), step)[1]
+
+
 def dequantized(words: Expr, scale: Expr, bits: int, size: int, k: int) -> Expr:
     """(n, words) of unsigned ``bits`` and a scale (n, parts) for each ``size``: weights (n, k).
 
@@ -290,7 +358,6 @@ def _grouped(
     zero = scalar(0, dtype)
     wide = pad(x, (0, 0), (tile, 0), zero)
     out = full((b + tile, n), 0, dtype)
-    sizes = [shape_of(h) for h in held]
 
     def step(t: Expr, made: Expr, *carried: Expr) -> list[Expr]:
         _, rows, first_, starts_, ends_, *parts = carried
@@ -302,18 +369,7 @@ def _grouped(
             binary("multiply", hlo("subtract", t, _element(starts_, group)), int32(tile)),
         )
         some = hlo("dynamic_slice", rows, at, int32(0), slice_sizes=(tile, k))
-        one = [
-            reshape(
-                hlo(
-                    "dynamic_slice",
-                    p,
-                    *(group, *(int32(0) for _ in s[1:])),
-                    slice_sizes=(1, *s[1:]),
-                ),
-                s[1:],
-            )
-            for p, s in zip(parts, sizes, strict=True)
-        ]
+        one = [_part(p, group) for p in parts]
         product = dot_general(some, weight(one), ((1,), (1,)), out_dtype=sum_dtype(dtype))
         made = hlo("dynamic_update_slice", made, convert(product, dtype), at, int32(0))
         return [binary("add", t, int32(1)), made, *carried]
@@ -321,6 +377,13 @@ def _grouped(
     start = [int32(0), out, total, wide, first, starts, ends, *held]
     done = while_loop(start, lambda t, made, total, *_: compare(t, total, "LT"), step)[1]
     return take_slice(done, (0, 0), (b, n))
+
+
+def _part(x: Expr, index: Expr) -> Expr:
+    """``x[index]`` of a tensor, for an index that is known when the program runs."""
+    shape = shape_of(x)[1:]
+    starts = (index, *(int32(0) for _ in shape))
+    return reshape(hlo("dynamic_slice", x, *starts, slice_sizes=(1, *shape)), shape)
 
 
 def _element(values: Expr, index: Expr) -> Expr:
@@ -332,3 +395,32 @@ def _running(values: Expr, count: int) -> Expr:
     square = broadcast_in_dim(values, (count, count), (1,))
     before = compare(iota((count, count), 1, "int32"), iota((count, count), 0, "int32"), "LE")
     return reduce(select(before, square, full((count, count), 0, "int32")), "add", [1])
+
+
+# -- sampling --------------------------------------------------------------------------------------
+@register_kernel_rows("apply_bitmask_inplace")
+def _apply_bitmask(call: KernelCall) -> Sequence[Expr] | None:
+    """Logits (b, v), the least number in rows ``ids`` (s,) where bits (b, v / 32) are 0.
+
+    The kernel writes rows that the data names, element by element. Here every row is computed from
+    itself: those that no id names stay.
+    """
+    if [len(s) for s in call.shapes] != [2, 1, 2] or len(call.results) != 1:
+        return None
+    logits, ids, words = call.tensors
+    (b, v), (s,), held = call.shapes
+    dtype, count = dtype_of(logits), -(-v // 32)
+    if held != (b, count) or dtype_of(words) != "int32" or call.results[0].dims != (b, v):
+        return None
+    wide = broadcast_in_dim(words, (b, count, 32), (0, 1))
+    places = iota((b, count, 32), 2, "int32")
+    bits = hlo("and", hlo("shift_right_logical", wide, places), full((b, count, 32), 1, "int32"))
+    flat = slice_axis(reshape(bits, (b, count * 32)), 1, 0, v)
+    rows = broadcast_in_dim(convert(ids, "int32"), (b, s), (1,))
+    named = reduce(compare(rows, iota((b, s), 0, "int32"), "EQ"), "or", [1])
+    cleared = hlo(
+        "and",
+        broadcast_in_dim(named, (b, v), (0,)),
+        compare(flat, full((b, v), 0, "int32"), "EQ"),
+    )
+    return [select(cleared, full((b, v), limits(dtype)[0], dtype), logits)]

@@ -69,10 +69,9 @@ def lower_call(call: Call, kernels: Kernels) -> Expr:
     places = call.attrs.get("inplace_indices") or (-1,) * len(results)
     new = [info for info, place in zip(results, places, strict=True) if place == -1]
     numbers = _numbers(call, name)
-    if len(new) == len(results):
-        rows = rows_of(KernelCall(name, func, tuple(given), tuple(new), tuple(numbers)))
-        if rows is not None:
-            return Tuple(rows) if isinstance(call.sinfo_args[0], TupleStructInfo) else rows[0]
+    rows = rows_of(KernelCall(name, func, tuple(given), tuple(results), tuple(numbers)))
+    if rows is not None:
+        return Tuple(rows) if isinstance(call.sinfo_args[0], TupleStructInfo) else rows[0]
     made = lower(func, [*given, *new, *numbers], name)
     fresh = iter(range(len(given), len(given) + len(new)))
     wanted = [next(fresh) if place == -1 else place for place in places]
@@ -92,7 +91,8 @@ class KernelForm:
     """What a kernel becomes where it is called: kinds of rows, and loops that stay loops.
 
     ``forms``: how many rows of which kind; none means that it is element by element. ``sizes``:
-    what was taken for symbolic sizes. ``error``: why it cannot be lowered.
+    what was taken for symbolic sizes. ``error``: why it cannot be lowered. ``by_name``: whether
+    rows that are registered for its name take its place.
     """
 
     name: str
@@ -100,13 +100,15 @@ class KernelForm:
     loops: tuple[StayedLoop, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     error: str = ""
+    by_name: bool = False
 
     def lines(self) -> list[str]:
         """A line for the kernel, and a warning for each loop that stays."""
         kinds = [f"{n} {k}" if n > 1 else k for k, n in self.forms.items() if k != "while"]
         where = ", ".join(f"{v} = {n}" for v, n in self.sizes.items())
         kinds += [f"{loop.steps or 'n'}-step while" for loop in self.loops]
-        made = self.error or ", ".join(kinds) or "element by element"
+        plain = "rows by its name" if self.by_name else "element by element"
+        made = self.error or ", ".join(kinds) or plain
         return [
             f"kernel {self.name}{f' at {where}' if where else ''}: {made}",
             *(
@@ -128,40 +130,62 @@ def kernel_forms(functions: Iterable[Function], kernels: Kernels) -> list[Kernel
         for node in post_order_deep(function):
             if isinstance(node, Call) and is_kernel_call(node):
                 name, func = kernel_of(node, kernels)
-                infos, numbers, sizes = _sampled(node)
-                key = (name, *(show(i) for i in infos), *numbers)
+                sample = _sampled(node)
+                key = (name, *(show(i) for i in sample.infos), *sample.numbers)
                 if key not in found:
-                    found[key] = _form(name, func, [*infos, *numbers], sizes)
+                    found[key] = _form(name, func, sample)
     return list(found.values())
 
 
-def _form(
-    name: str, func: PrimFunc, given: Sequence[TensorStructInfo | int], sizes: Mapping[str, int]
-) -> KernelForm:
-    arguments = [Var("x", i) if isinstance(i, TensorStructInfo) else i for i in given]
+def _form(name: str, func: PrimFunc, sample: _Sample) -> KernelForm:
+    given = [Var("x", i) for i in sample.given]
+    call = KernelCall(name, func, tuple(given), tuple(sample.results), tuple(sample.numbers))
     try:
-        made = lower(func, arguments, name)
+        if rows_of(call) is not None:
+            return KernelForm(name, {}, sizes=sample.sizes, by_name=True)
+        new = [Var("x", i) for i in sample.new]
+        made = lower(func, [*given, *new, *sample.numbers], name)
     except LegalizeError as e:
-        return KernelForm(name, {}, sizes=sizes, error=str(e))
-    return KernelForm(name, made.forms, made.loops, sizes)
+        return KernelForm(name, {}, sizes=sample.sizes, error=str(e))
+    return KernelForm(name, made.forms, made.loops, sample.sizes)
 
 
-def _sampled(call: Call) -> tuple[list[TensorStructInfo], list[int], dict[str, int]]:
-    """Struct infos of the buffers, values of ``tir_vars``, and what stands for which symbol."""
-    places = call.attrs.get("inplace_indices") or ()
-    new = [i for k, i in enumerate(_results(call)) if k >= len(places) or places[k] == -1]
-    infos = [*(_tensor(e.struct_info) for e in _tensors(call.args[1])), *new]
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Struct infos of a call's buffers, values of ``tir_vars``, what stands for which symbol."""
+
+    given: list[TensorStructInfo]
+    new: list[TensorStructInfo]
+    results: list[TensorStructInfo]
+    numbers: list[int]
+    sizes: dict[str, int]
+
+    @property
+    def infos(self) -> list[TensorStructInfo]:
+        """Those of the buffers that the kernel takes."""
+        return [*self.given, *self.new]
+
+
+def _sampled(call: Call) -> _Sample:
+    results = _results(call)
+    places = call.attrs.get("inplace_indices") or (-1,) * len(results)
+    given = [_tensor(e.struct_info) for e in _tensors(call.args[1])]
     shape = call.args[2] if len(call.args) > 2 else None
     more = shape.values if isinstance(shape, ShapeExpr) else ()
-    dims = [*(d for i in infos for d in i.shape or ()), *more]
+    dims = [*(d for i in (*given, *results) for d in i.shape or ()), *more]
     symbols = {v: SAMPLE_SIZE for d in dims if not isinstance(d, int) for v in tir.free_vars(d)}
 
     def size(d: tir.Dim) -> int:
         value = d if isinstance(d, int) else tir.simplify(tir.substitute(d, symbols))
         return int(value) if isinstance(value, int) else SAMPLE_SIZE
 
-    sampled = [TensorStructInfo([size(d) for d in i.shape or ()], i.dtype) for i in infos]
-    return sampled, [size(d) for d in more], {v.name: n for v, n in symbols.items()}
+    def sampled(infos: Sequence[TensorStructInfo]) -> list[TensorStructInfo]:
+        return [TensorStructInfo([size(d) for d in i.shape or ()], i.dtype) for i in infos]
+
+    made = sampled(results)
+    new = [info for info, place in zip(made, places, strict=True) if place == -1]
+    sizes = {v.name: n for v, n in symbols.items()}
+    return _Sample(sampled(given), new, made, [size(d) for d in more], sizes)
 
 
 def by_name(func: Function) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -328,6 +329,19 @@ def test_top_p_top_k() -> None:
     for row, u, index in zip(rows[:, 0], uniform[:, 0], np.asarray(drawn)[:, 0], strict=True):
         share = falling[row, : counts[row]].cumsum() / falling[row, : counts[row]].sum()
         assert index == order[row, np.searchsorted(share, u, side="right")]
+
+    class Sampler(nn.Module):
+        def forward(self, p: Any, i: Any, most: Any, k: Any, u: Any, rows: Any) -> Any:
+            return op.sample_top_p_top_k_from_sorted_prob(p, i, most, k, u, rows)
+
+    # Rows of a length that is known when the program runs.
+    tensor = nn.spec.Tensor
+    infos = {"p": tensor(["b", "v"], "float32"), "i": tensor(["b", "v"], "int64")}
+    infos |= {"most": tensor(["b", 1], "float32"), "k": tensor(["b", 1], "int64")}
+    infos |= {"u": tensor(["n", 1], "float32"), "rows": tensor(["n", 1], "int64")}
+    compiled = Sampler().jit({"forward": infos}, out_format="numpy")["forward"]
+    again = compiled(falling, order, top_p, top_k, uniform, rows)
+    np.testing.assert_array_equal(again, np.asarray(drawn))
 
 
 def test_example_of_the_documentation() -> None:

@@ -129,3 +129,54 @@ class Module:
     by_row, by_seven = machine["main"](x, y)
     np.testing.assert_array_equal(np.asarray(by_row), np.rint(x / y[:, None]))
     np.testing.assert_array_equal(np.asarray(by_seven), np.tile(np.arange(300), (64, 1)))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_whole_rows_are_scattered_as_rows(masked: bool) -> None:
+    """Also under a mask of rows; one of columns leaves elements."""
+    text = f"""@T.prim_func
+def main(X: T.Buffer((5, 6), "float32"), P: T.Buffer((5,), "int32"),
+         Y: T.Buffer((7, 3, 2), "float32")):
+    for i, j in T.grid(5, 6):
+        with T.block("rows"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            if {"P[vi] > 1" if masked else "True"}:
+                Y[P[vi], vj // 2, vj % 2] = X[vi, vj]
+"""
+    rng = np.random.default_rng(2)
+    x, p = rng.random((5, 6), "float32"), rng.permutation(7)[:5].astype("int32")
+    y = rng.random((7, 3, 2), "float32")
+    want = y.copy()
+    kept = p > 1 if masked else p >= 0
+    want[p[kept]] = x[kept].reshape(-1, 3, 2)
+    np.testing.assert_array_equal(run(text, [x, p, y])[0][0], want)
+    main, _ = lowered(text, [x, p, y])
+    assert "update_window_dims = [1, 2]" in str(relax2xla.to_stablehlo(IRModule.from_expr(main)))
+    columns = text.replace("if ", "if vj > 1 and ")
+    want[:] = y
+    want[p[kept], 1:] = x[kept].reshape(-1, 3, 2)[:, 1:]
+    np.testing.assert_array_equal(run(columns, [x, p, y])[0][0], want)
+
+
+def test_an_element_at_places_of_the_data_is_one_slice() -> None:
+    """XLA copies a buffer of several axes in each step of a loop that slices it axis by axis."""
+    text = """@T.prim_func
+def main(X: T.Buffer((4, 5, 3), "float32"), I: T.Buffer((9,), "int32"),
+         J: T.Buffer((9,), "int32")):
+    for t in range(9):
+        X[I[t], J[t], 1] = X[I[t], J[t], 1] * T.float32(2) + T.Cast("float32", t)
+"""
+    rng = np.random.default_rng(3)
+    x, i, j = rng.random((4, 5, 3), "float32"), rng.integers(0, 2, 9), rng.integers(0, 2, 9)
+    want = x.copy()
+    for t in range(9):
+        want[i[t], j[t], 1] = want[i[t], j[t], 1] * 2 + t
+    args = [x, i.astype("int32"), j.astype("int32")]
+    (got,), made = run(text, args)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert made.forms["while"] == 1
+    main, _ = lowered(text, args)
+    module = str(relax2xla.to_stablehlo(IRModule.from_expr(main)))
+    read = module[module.index("stablehlo.while") :]
+    # One of X, and one each of I and J for the read and for the write.
+    assert read.count("stablehlo.dynamic_slice") <= 5, read

@@ -41,7 +41,7 @@ from tests.tir.corpus.inputs import arguments, doubled, in_double, ways
 
 KINDS = (
     ("extern", r"call_packed|call_extern|call_cpacked|call_pure_extern|tvm_struct|call_llvm"),
-    ("warp", r"tvm_warp|ptx|wmma|mma_|simdgroup|T\.cuda|shuffle|tvm_thread_allreduce"),
+    ("warp", r"tvm_warp|ptx|wmma|mma_|simdgroup|T\.cuda|shuffle"),
     ("threads", r"thread"),
 )
 MOST_ELEMENTS = 1 << 24

@@ -102,7 +102,9 @@ class Generator:
     tokens: of all of them that the cache has room for (None: ``sequences`` times 1024, or the
     context where that is shorter). chunk: tokens of a step. end: tokens that end a text.
 
-    One thread at a time: RunError for a second one. A step that raises leaves the cache as it was.
+    One thread at a time: RunError for a second one. A step whose model raises leaves the cache as
+    it was; where the tokenizer or the choice of a token raises, that request is cancelled, and the
+    next step gives what the others got.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class Generator:
         self._cache: Any = made(sequences, self._pages * page, chunk, page, 0)
         self._waiting: deque[Request] = deque()
         self._active: list[Request] = []
+        self._made: list[Piece] = []
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
@@ -224,8 +227,9 @@ class Generator:
 
     @property
     def busy(self) -> bool:
-        """Whether there is a request that is not done."""
-        return any(r.finish is None for r in (*self._active, *self._waiting))
+        """Whether there is a request that is not done, or a piece that no step has given yet."""
+        kept = any(piece.request.finish != "cancelled" for piece in self._made)
+        return kept or any(r.finish is None for r in (*self._active, *self._waiting))
 
     def step(self) -> list[Piece]:
         """One step of the model, and what it gave; nothing where there is no request."""
@@ -234,18 +238,28 @@ class Generator:
             self._admit()
             plan = self._plan()
             if not plan:
-                return []
+                return self._given()
             logits = self._run(
                 [(r.number, r.cached, r.pending[:n]) for r, n in plan],
                 [sum(n for _, n in plan[: i + 1]) - 1 for i in range(len(plan))],
             )
-            made: list[Piece] = []
-            for row, (request, count) in zip(logits, plan, strict=True):
+            # The cache has these tokens now, whatever becomes of what follows.
+            for request, count in plan:
                 request.cached += count
-                if not request.pending and request.finish is None:
-                    made.append(self._took(request, request.sampler(row)))
+            failed: Exception | None = None
+            for row, (request, _) in zip(logits, plan, strict=True):
+                if request.pending or request.finish is not None:
+                    continue
+                try:
+                    self._made.append(self._took(request, request.sampler(row)))
+                except Exception as e:
+                    request.finish = "cancelled"
+                    e.add_note(f"request {request.number} was cancelled; the others go on")
+                    failed = failed or e
             self._let_go()
-            return made
+            if failed is not None:
+                raise failed
+            return self._given()
 
     def logits(self, prompt: str | Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
         """The logits after each token of a prompt, (n, vocab): to score texts, and to compare.
@@ -269,6 +283,11 @@ class Generator:
             return np.concatenate(made)
 
     # -- inside
+    def _given(self) -> list[Piece]:
+        """The pieces that nobody has got yet: a step that raises leaves those of the others."""
+        made, self._made = self._made, []
+        return [piece for piece in made if piece.request.finish != "cancelled"]
+
     def _alone(self, what: str) -> _Alone:
         return _Alone(self._lock, what)
 

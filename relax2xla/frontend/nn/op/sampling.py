@@ -9,6 +9,8 @@ from relax2xla.errors import UnsupportedError
 from relax2xla.frontend.nn.eager import eager
 from relax2xla.frontend.nn.values import Tensor, expr_of, wrap_nested
 from relax2xla.ir import Constant, Expr, TensorStructInfo, const
+from relax2xla.ir.struct_info import show
+from relax2xla.tir import Dim
 
 
 @eager
@@ -49,8 +51,8 @@ def sample_top_p_top_k_from_sorted_prob(
     sums = op.cumsum(expr_of(sorted_prob), axis=1)
     kept = op.gather_elements(sums, _last_kept(sums, top_p, top_k), axis=1)
     share = op.divide(op.take(sums, rows, axis=0), op.take(kept, rows, axis=0))
-    passed = op.greater_equal(expr_of(uniform_sample), share)
-    place = _limited(op.sum(op.astype(passed, "int64"), axis=[1], keepdims=True), sums)
+    passed = op.greater_equal(expr_of(uniform_sample), _without_last(share))
+    place = op.sum(op.astype(passed, "int64"), axis=[1], keepdims=True)
     drawn = op.gather_elements(op.take(expr_of(sorted_index), rows, axis=0), place, axis=1)
     return wrap_nested(drawn, "sample_top_p_top_k")
 
@@ -74,22 +76,24 @@ def renormalize_top_p_top_k_prob(
 
 def _last_kept(sums: Expr, top_p: Tensor, top_k: Tensor) -> Expr:
     """The place of the last element of each row that is kept: ``(batch, 1)`` of int64."""
+    sums = _without_last(sums)
     place = op.arange(1, _size(sums) + 1, 1, dtype=top_k.dtype)
     goes_on = op.logical_and(
         op.less(sums, expr_of(top_p)), op.less(op.expand_dims(place, 0), expr_of(top_k))
     )
-    return _limited(op.sum(op.astype(goes_on, "int64"), axis=[1], keepdims=True), sums)
+    return op.sum(op.astype(goes_on, "int64"), axis=[1], keepdims=True)
 
 
-def _limited(place: Expr, like: Expr) -> Expr:
-    return op.minimum(place, const(_size(like) - 1, "int64"))
+def _without_last(rows: Expr) -> Expr:
+    """What of each row can be passed over: however sums are rounded, the last element is there."""
+    return op.strided_slice(rows, [1], [0], [_size(rows) - 1])
 
 
-def _size(rows: Expr) -> int:
+def _size(rows: Expr) -> Dim:
     info = rows.struct_info
     size = info.dims[1] if isinstance(info, TensorStructInfo) and info.dims else None
-    if not isinstance(size, int):
-        raise UnsupportedError(f"sampling needs rows of known length; got {size}")
+    if size is None:
+        raise UnsupportedError(f"sampling needs rows of a length that has a name; got {show(info)}")
     return size
 
 

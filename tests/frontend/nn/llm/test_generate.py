@@ -151,6 +151,30 @@ def test_a_step_that_fails_leaves_the_cache(
     assert request.tokens == alone[0]
 
 
+def test_a_tokenizer_that_fails_ends_its_own_request_alone(
+    generator: Generator, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = generator._cache.free_pages
+    first, second = (generator.submit(p, Sampling(max_tokens=6)) for p in PROMPTS[:2])
+    pieces = generator.step()
+    decode, broken = first.stream, alone[0][1]
+    assert decode is not None
+
+    def add(token: int) -> str:
+        raise KeyError(token)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decode, "add", add)
+        with pytest.raises(KeyError, match=str(broken)) as raised:
+            generator.step()
+    assert raised.value.__notes__ == [f"request {first.number} was cancelled; the others go on"]
+    assert (first.finish, generator.busy) == ("cancelled", True)
+    while generator.busy:
+        pieces += generator.step()
+    assert [p.token for p in pieces if p.request is second] == second.tokens == alone[1]
+    assert generator._cache.free_pages == free
+
+
 def test_a_model_that_gives_no_numbers() -> None:
     model = CausalLM(config_from(FIELDS))
     for _, p in model.named_parameters():
