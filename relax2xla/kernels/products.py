@@ -297,16 +297,20 @@ def _product(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Ca
 #: * avx512 (Zen 5, one core of 255 GFLOPS): products reach 200 to 250 GFLOPS. Whole networks,
 #:   beside Eigen's products, take 0.78 (DenseNet-121) to 1.04 (GPT-2, of 64 rows) of the time.
 FASTER: Final[Mapping[str, int]] = {"avx2": 200_000, "avx512": 200_000}
-# Rows that are few: what reads weights at the speed of memory is as fast.
-_FEW_ROWS: Final = 4
+#: The same where the functions are needed anyway: what XLA does for a product before it multiplies
+#: takes 8 us, a call 1.
+SMALL: Final = 1_000
 # Channels of a group that are few: tiles are too small.
 _FEW_CHANNELS: Final = 8
 
 
-def pays(call: Convolution | Product) -> bool:
-    """Whether a call is faster than its form in rows here; False where nobody knows."""
-    least = FASTER.get(processor.kind(), math.inf)
-    if call.multiplications < least or math.prod(call.result.shape[:-1]) < _FEW_ROWS:
+def pays(call: Convolution | Product, least: int | None = None) -> bool:
+    """Whether a call is faster than its form in rows here; False where nobody knows.
+
+    least: the multiplications from which it is; None for what ``FASTER`` says
+    """
+    known = FASTER.get(processor.kind())
+    if known is None or call.multiplications < (known if least is None else least):
         return False
     return isinstance(call, Product) or call.groups == 1 or call.channels >= _FEW_CHANNELS
 
@@ -315,5 +319,11 @@ FAMILY: Final = Family(
     name="products",
     readers={Convolution: _convolution, Product: _product, Winograd: _winograd},
     source="products.cpp",
-    headers=("activations.h", "products/tile.h", "products/winograd.h", "threads.h"),
+    headers=(
+        "activations.h",
+        "products/few_rows.h",
+        "products/tile.h",
+        "products/winograd.h",
+        "threads.h",
+    ),
 )

@@ -27,6 +27,7 @@ from relax2xla.kernels.native import ENDINGS, may_call
 from relax2xla.kernels.products import (
     FAMILY,
     PANEL,
+    SMALL,
     Convolution,
     Product,
     Winograd,
@@ -81,6 +82,15 @@ class _Calls(Sites):
     def __init__(self, name: str, winograd: bool = True) -> None:
         super().__init__(name)
         self.winograd = winograd
+        self._least: int | None = None
+
+    def function(self, func: Function) -> Function:
+        """See :class:`Sites`. Small calls where there are large ones, for which all is compiled."""
+        made = super().function(func)
+        if made is func:
+            return func
+        self._least = SMALL
+        return super().function(made)
 
     def rules(self) -> list[Rule]:
         """See :class:`Sites`."""
@@ -161,7 +171,7 @@ class _Calls(Sites):
     def _call(
         self, m: Match, described: Convolution | Product, x: Expr, weight: Expr
     ) -> Expr | None:
-        if described.problem() or not pays(described):
+        if described.problem() or not pays(described, self._least):
             return None
         if self.winograd and isinstance(described, Convolution):
             filtered = by_winograd(described)

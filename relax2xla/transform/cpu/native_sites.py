@@ -36,9 +36,10 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.make import const
 from relax2xla.ir.op import call_attrs
-from relax2xla.ir.rewrite import bindings_of
+from relax2xla.ir.rewrite import bindings_deep
 from relax2xla.kernels.native import Call as NativeCall
 from relax2xla.kernels.native import Family, Tensor
+from relax2xla.transform.cpu.loop_weights import constants_before_loops
 
 _COMPOSITE: Final = "relax.stablehlo.composite"
 
@@ -101,11 +102,12 @@ class Sites(ABC):
             Rule(is_op("relax.multiply")(_x, _other), self._spelled),
             Rule(is_op("relax.divide")(_x, _other), self._spelled),
         ]
-        return rewrite(func, [*self.rules(), *followers], inside=False)[0]
+        made, modified = rewrite(func, [*self.rules(), *followers])
+        return constants_before_loops(made) if modified else func
 
     def forms(self, func: Function) -> Mapping[GlobalVar, Function]:
         """The functions that the composites of ``func`` name."""
-        values = [b.value for b in bindings_of(func.body) if isinstance(b, VarBinding)]
+        values = [b.value for b in bindings_deep(func.body) if isinstance(b, VarBinding)]
         named = Op.get(_COMPOSITE)
         used = {
             call_attrs(v)["decomposition"] for v in values if isinstance(v, Call) and v.op is named

@@ -16,6 +16,7 @@ from relax2xla.importers.torch import from_exported_program
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.runtime.compiler import has_compiler
+from relax2xla.script import from_source
 from relax2xla.testing import evaluate
 from relax2xla.transform import PassContext
 from relax2xla.transform.cpu.call_products import CallProducts
@@ -97,6 +98,7 @@ ONE: dict[str, tuple[Body, str, dict[str, Any]]] = {
     "relu": (lambda x: R.nn.relu(biased(conv(x), 48)), "winograd", {"ending": "relu"}),
     "gelu": (lambda x: R.nn.gelu(biased(linear(x))), "product", {"ending": "gelu"}),
     "hardswish": (lambda x: hardswish(biased(product(x))), "product", {"ending": "hardswish"}),
+    "one row": (lambda x: R.matmul(R.reshape(x, (1, 4608)), weight(4608, 64)), "product", {}),
     "addition": (
         lambda x: R.nn.relu(R.add(weight(1, 12, 12, 64), biased(product(x)))),
         "product",
@@ -239,7 +241,6 @@ NONE: dict[str, Body] = {
     "no constant": lambda x: R.matmul(x, R.reshape(R.strided_slice(x, [1], [0], [1]), (32, 12))),
     "float64": lambda x: R.matmul(R.astype(x, "float64"), rx.const(np.ones((32, 64)))),
     "small": lambda x: R.matmul(x, weight(32, 4)),
-    "few rows": lambda x: R.matmul(R.reshape(x, (1, 4608)), weight(4608, 64)),
 }
 
 
@@ -247,6 +248,68 @@ NONE: dict[str, Body] = {
 def test_what_is_left_alone(name: str) -> None:
     mod = module(NONE[name])
     assert CallProducts()(mod) is mod
+
+
+def test_small_calls_beside_large_ones() -> None:
+    mod = module(lambda x: R.matmul(biased(product(x)), weight(64, 4)))
+    assert [kind for kind, _ in found(CallProducts()(mod))] == ["product"] * 2
+
+
+LOOP = """
+from relax2xla.script import ir as I
+from relax2xla.script import relax as R
+
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((1, 512), "float32")) -> R.Tensor((1, 512), "float32"):
+        with R.dataflow():
+            turned: R.Tensor((512, 512), "float32") = R.permute_dims(weight)
+            @R.function
+            def goes_on(
+                h: R.Tensor((1, 512), "float32"), step: R.Tensor((), "int64")
+            ) -> R.Tensor((), "bool"):
+                less: R.Tensor((), "bool") = R.less(step, R.const(3, "int64"))
+                return less
+
+            @R.function
+            def body(
+                h: R.Tensor((1, 512), "float32"), step: R.Tensor((), "int64")
+            ) -> R.Tuple(R.Tensor((1, 512), "float32"), R.Tensor((), "int64")):
+                product: R.Tensor((1, 512), "float32") = R.matmul(h, turned)
+                moved: R.Tensor((1, 512), "float32") = R.add(product, x)
+                next: R.Tensor((1, 512), "float32") = R.tanh(moved)
+                later: R.Tensor((), "int64") = R.add(step, R.const(1, "int64"))
+                return (next, later)
+
+            both: R.Tuple(
+                R.Tensor((1, 512), "float32"), R.Tensor((), "int64")
+            ) = R.stablehlo.while_(x, R.const(0, "int64"), goes_on, body)
+            gv: R.Tensor((1, 512), "float32") = both[0]
+            R.output(gv)
+        return gv
+"""
+
+
+def test_weights_of_loops_are_laid_out_at_load() -> None:
+    matrix = RNG.standard_normal((512, 512), "float32") / 32
+    mod = from_source(LOOP, extra_vars={"weight": rx.const(matrix)})
+    made = CallProducts()(mod)
+    assert well_formed(made)
+    inside = [
+        [b.value.op.name.rpartition(".")[2] for b in bindings_of(f.body)]
+        for b in bindings_of(made["main"].body)
+        for f in [b.value]
+        if isinstance(f, rx.Function)
+    ]
+    assert inside == [["less"], ["reshape", "composite", "tanh", "add"]]
+    lifted = lift_weights({"main": made["main"]})["main"]
+    assert lifted.transform is not None
+    h = x = RNG.standard_normal((1, 512), "float32")
+    got = np.asarray(rx.VirtualMachine(rx.build(mod), rx.cpu())["main"](x))
+    for _ in range(3):
+        h = np.tanh(h @ matrix.T + x)
+    np.testing.assert_allclose(got, h, rtol=1e-5, atol=1e-5)
 
 
 def test_what_others_read_is_no_part(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,9 @@ PRODUCTS = [
     Product((2, 13, 90), 70, added=True),
     Product((1, 8), 1),
     Product((4, 50, 24), 300, ending="silu"),
+    # Rows so few that the weight is read once.
+    *(Product((rows, 37), 40, rows == 2, "relu" if rows == 3 else "") for rows in (1, 2, 3, 4)),
+    Product((1, 1, 1, 300), 16, True, "gelu"),
 ]
 WINOGRAD = [
     Winograd((2, 9, 11, 32), 48, (1, 1, 1, 1), 2, added=True, ending="relu"),

@@ -8,6 +8,7 @@
  */
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
+#include <relax2xla/products/few_rows.h>
 #include <relax2xla/products/tile.h>
 #include <relax2xla/products/winograd.h>
 #include <relax2xla/threads.h>
@@ -276,9 +277,16 @@ void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias
   int64_t count = 1;
   for (int32_t axis = 0; axis + 1 < rows->ndim; ++axis) count *= rows->shape[axis];
   const int64_t channels = rows->shape[rows->ndim - 1], results = result->shape[rows->ndim - 1];
-  compute({numbers(rows), numbers(weight), numbers(bias), is_added ? numbers(added) : nullptr,
-           static_cast<float*>(result->data), 1, count, channels, 1, count, results, count, 1, 1, 1,
-           1, 0, 0, 1, 1, ending, channels, results, 1, nullptr, 0});
+  const float* const other = is_added ? numbers(added) : nullptr;
+  auto* const to = static_cast<float*>(result->data);
+  if (count <= relax2xla::kFewRows) {
+    relax2xla::FewRows{numbers(rows), numbers(weight), numbers(bias), other, to, channels, results,
+                       ending}
+        .compute(count, kWork);
+    return;
+  }
+  compute({numbers(rows), numbers(weight), numbers(bias), other, to, 1, count, channels, 1, count,
+           results, count, 1, 1, 1, 1, 0, 0, 1, 1, ending, channels, results, 1, nullptr, 0});
 }
 
 template <int64_t Size>

@@ -1,0 +1,97 @@
+/* Products of few rows, whose time is that of reading the weight: once, from its first panel to the
+ * last. */
+#ifndef RELAX2XLA_PRODUCTS_FEW_ROWS_H_
+#define RELAX2XLA_PRODUCTS_FEW_ROWS_H_
+
+#include <relax2xla/activations.h>
+#include <relax2xla/products/tile.h>
+#include <relax2xla/threads.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace relax2xla {
+
+constexpr int64_t kFewRows = 4;
+
+struct FewRows {
+  const float* rows;
+  const float* weight;
+  const float* bias;
+  const float* added;
+  float* out;
+  int64_t depth, results, ending;
+
+  // Vectors of a panel, and how many vectors of sums registers hold.
+  static constexpr int kWide = kPanel / kLanes, kMost = kSums * 2 / 3;
+  // Numbers ahead of those that are read: as many as are on their way from the last cache.
+  static constexpr int64_t kComing = 1024;
+
+  /* The sums of a panel, as several that do not wait for each other. */
+  template <int Rows>
+  void panel(int64_t at) const {
+    constexpr int kFit = kMost / (Rows * kWide);
+    constexpr int kParts = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+    Vector sums[Rows][kWide][kParts] = {};
+    const float* from = weight + at * depth * kPanel;
+    const auto add = [&](int64_t k, int part) __attribute__((always_inline)) {
+      __builtin_prefetch(from + kComing, 0, 3);
+      for (int v = 0; v < kWide; ++v) {
+        const Vector read = load(from + v * kLanes);
+        for (int r = 0; r < Rows; ++r) sums[r][v][part] += read * rows[r * depth + k];
+      }
+      from += kPanel;
+    };
+    int64_t k = 0;
+    for (; k + kParts <= depth; k += kParts) {
+#pragma GCC unroll 8
+      for (int part = 0; part < kParts; ++part) add(k + part, part);
+    }
+    for (; k < depth; ++k) add(k, 0);
+    for (int r = 0; r < Rows; ++r) {
+      float made[kPanel];
+      for (int v = 0; v < kWide; ++v) {
+#pragma GCC unroll 4
+        for (int half = kParts / 2; half > 0; half /= 2)
+          for (int i = 0; i < half; ++i) sums[r][v][i] += sums[r][v][i + half];
+        store(made + v * kLanes, sums[r][v][0]);
+      }
+      finish(r, at * kPanel, made);
+    }
+  }
+
+  /* Bias, addition and what follows for a row of a panel. */
+  void finish(int64_t row, int64_t column, float* made) const {
+    const int64_t count = std::min<int64_t>(kPanel, results - column);
+    float* const to = out + row * results + column;
+    for (int64_t i = 0; i < count; ++i) made[i] += bias[column + i];
+    if (added != nullptr) {
+      for (int64_t i = 0; i < count; ++i) made[i] += added[row * results + column + i];
+    }
+    with_ending(ending, [&](auto known) {
+      for (int v = 0; v < kPanel; v += kLanes)
+        store(made + v, activated<decltype(known)::value>(load(made + v)));
+    });
+    std::copy_n(made, count, to);
+  }
+
+  template <int Rows>
+  void compute(int64_t work) const {
+    in_ranges((results + kPanel - 1) / kPanel, work / (Rows * kPanel * depth),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t at = begin; at < end; ++at) panel<Rows>(at);
+              });
+  }
+
+  /* `count` rows, at most kFewRows; `work`: multiplications that are worth a thread. */
+  void compute(int64_t count, int64_t work) const {
+    if (count == 1) compute<1>(work);
+    if (count == 2) compute<2>(work);
+    if (count == 3) compute<3>(work);
+    if (count == 4) compute<4>(work);
+  }
+};
+
+}  // namespace relax2xla
+
+#endif  // RELAX2XLA_PRODUCTS_FEW_ROWS_H_
