@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from relax2xla.tvm.torch_converters import CONVERTERS
+from relax2xla.tvm.frontend.torch_converters import CONVERTERS
 
 if TYPE_CHECKING:
     from relax2xla.ir import IRModule

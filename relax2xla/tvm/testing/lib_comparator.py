@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from relax2xla.testing import assert_allclose
-from relax2xla.tvm.arrays import array, empty
+from relax2xla.tvm.runtime.arrays import array, empty
 from relax2xla.vm.pjrt import xla
 
 log = logging.getLogger("relax2xla.tvm")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relax2xla.frontend import detach_params as detach
 from relax2xla.ir import IRModule
-from relax2xla.tvm.arrays import HostArray
+from relax2xla.tvm.runtime.arrays import HostArray
 
 
 def detach_params(mod: IRModule) -> tuple[IRModule, dict[str, list[HostArray]]]:

@@ -15,7 +15,7 @@ from relax2xla.tir import Broadcast, PrimExpr, element_of, lanes_of
 from relax2xla.tir import const as tir_const
 from relax2xla.tir.expr import as_expr
 from relax2xla.tir.intrinsic import RULES
-from relax2xla.tvm.executables import build as build
+from relax2xla.tvm.runtime.executables import build as build
 
 # Builtins under T that are tir's, too, with the same parameters; others are in relax2xla.tir.
 _BUILTINS = {*RULES, "likely", "type_annotation"}

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Final
 from relax2xla.errors import UnsupportedError
 from relax2xla.runtime.device import Device, cpu, cuda, device
 from relax2xla.runtime.registry import get_global_func
-from relax2xla.tvm.executables import load_module
 from relax2xla.tvm.refusing import refusing
+from relax2xla.tvm.runtime.executables import load_module
 
 _WHY: Final = "there are no remote devices; save with export_library, and load the file there"
 
