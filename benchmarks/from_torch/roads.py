@@ -27,7 +27,7 @@ FAR = 1.2
 
 def main(quick: bool = False, only: Sequence[str] | None = None) -> None:
     """Print a row for each architecture as it is done, and what is far from 1 at the end."""
-    from benchmarks.torch_models_zoo import ZOO
+    from benchmarks.from_torch.torch_models_zoo import ZOO
 
     names = [n for n in ZOO if any(fnmatch.fnmatch(n, p) for p in only or ("*",))]
     far: list[str] = []
@@ -45,7 +45,7 @@ def main(quick: bool = False, only: Sequence[str] | None = None) -> None:
 
 
 def _in_a_process(name: str) -> dict[str, Any]:
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.roads", name]
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.from_torch.roads", name]
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     except subprocess.TimeoutExpired:
@@ -64,8 +64,8 @@ def measure(name: str) -> dict[str, Any]:
     import torch
 
     import relax2xla
+    from benchmarks.from_torch.torch_models_zoo import ZOO
     from benchmarks.timing import interleaved
-    from benchmarks.torch_models_zoo import ZOO
     from relax2xla.cli.figures.timing import ratio
     from relax2xla.frontend.onnx import from_onnx
     from relax2xla.frontend.torch import from_exported_program

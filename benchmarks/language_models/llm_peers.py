@@ -1,10 +1,10 @@
 """What ``python -m benchmarks llm --peers PYTHON`` runs in that Python: a peer on the same weights.
 
-``python -m benchmarks.llm_peers NAME FOLDER PROMPT DECODED ROUNDS`` prints a line of JSON: tokens a
-processor second of a prefill of PROMPT tokens and of decoding DECODED more, each the best of the
-rounds, on one thread, and the MiB that the process holds beyond what its libraries take. FOLDER
-holds config.json and model.safetensors of a Llama. A name whose library is not there is an
-ImportError.
+``python -m benchmarks.language_models.llm_peers NAME FOLDER PROMPT DECODED ROUNDS`` prints a line
+of JSON: tokens a processor second of a prefill of PROMPT tokens and of decoding DECODED more, each
+the best of the rounds, on one thread, and the MiB that the process holds beyond what its libraries
+take. FOLDER holds config.json and model.safetensors of a Llama. A name whose library is not there
+is an ImportError.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from tests.importers.torch.opinfo import (
 )
 from tests.importers.torch.opinfo_dynamic import FIXED
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = Path(os.environ.get("OPINFO_RESULTS", ROOT / "out/opinfo.jsonl"))
 PAGE = ROOT / "docs/torch.md"
 DYNAMIC = RESULTS.with_stem(f"{RESULTS.stem}_dynamic")

@@ -1,7 +1,7 @@
 """``torch.compile`` on one core: XLA beside TorchInductor and eager torch, in one process.
 
-``python -m benchmarks.torch_models_speed`` prints a table. The variants take turns. Beside time on
-the clock there is time of the CPU, which other work on the machine changes less.
+``python -m benchmarks.from_torch.torch_models_speed`` prints a table. The variants take turns.
+Beside time on the clock there is time of the CPU, which other work on the machine changes less.
 """
 
 from __future__ import annotations

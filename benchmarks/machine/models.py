@@ -2,8 +2,9 @@
 
 Everything runs in one process on one core, the variants in turn. The JAX peers are the same
 networks written in JAX in their fastest form, with weights as arguments (``benchmarks/peers``).
-TVM, which takes seconds a call, is measured by ``benchmarks/tvm_resnet50.py`` in an environment of
-its own. Steps of compilation are given in the process's own CPU time, the shortest of some rounds.
+TVM, which takes seconds a call, is measured by ``tvm_resnet50.py`` beside this file, in an
+environment of its own. Steps of compilation are given in the process's own CPU time, the shortest
+of some rounds.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.mlc_models import CONTEXT, SMALL, VOCABULARY, Small
+from benchmarks.language_models.mlc_models import CONTEXT, SMALL, VOCABULARY, Small
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs/nn.md"
 #: A line for a model that was measured; the last one counts.
 RESULTS: Final = ROOT / "out/mlc.jsonl"

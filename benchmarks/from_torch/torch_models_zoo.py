@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.torch_models_configs import KINDS, SMALL, TIMM, TORCHVISION, TRANSFORMERS
+from benchmarks.from_torch.torch_models_configs import KINDS, SMALL, TIMM, TORCHVISION, TRANSFORMERS
 from examples.models import MODELS
 from examples.models._common import observe
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[1] / "docs/results/torch_models.md"
-SUMS = Path(__file__).parents[1] / "docs/torch.md"
+PAGE = Path(__file__).parents[2] / "docs/results/torch_models.md"
+SUMS = Path(__file__).parents[2] / "docs/torch.md"
 BEGIN, END = "<!-- torch_models: begin -->", "<!-- torch_models: end -->"
 TIMES = "**Times on one core**"
 IMPORTS = "**Import of 24 layers**"

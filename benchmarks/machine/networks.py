@@ -18,7 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = Path(os.environ.get("NETWORKS_RESULTS", ROOT / "out/networks.jsonl"))
 PAGE = ROOT / "docs/networks.md"
 #: Seconds that a network on a route may take.

@@ -24,7 +24,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results/jax_functions.jsonl"
 PAGE, SUMMARY = ROOT / "docs/results/jax_functions.md", ROOT / "docs/jax.md"
 BEGIN, END = "<!-- jax_functions: begin -->", "<!-- jax_functions: end -->"
@@ -60,8 +60,8 @@ def _outcome(name: str) -> Row:
     # Equinox raises through callbacks into Python, which programs that are read may not make.
     os.environ["EQX_ON_ERROR"] = "nan"
     faulthandler.dump_traceback_later(LIMIT, exit=True)
-    from benchmarks.jax_functions_cases import cases
-    from benchmarks.jax_functions_checks import outcome
+    from benchmarks.in_jax.jax_functions_cases import cases
+    from benchmarks.in_jax.jax_functions_checks import outcome
 
     try:
         return outcome(name, cases()[name])
@@ -90,7 +90,7 @@ def main(
     quick: bool = False, only: Sequence[str] | None = None, write: bool = False, again: bool = False
 ) -> None:
     """Try programs, and write the tables. ``quick``: a program of each group."""
-    from benchmarks.jax_functions_cases import cases
+    from benchmarks.in_jax.jax_functions_cases import cases
 
     names = list(cases())
     done = load()
@@ -113,7 +113,7 @@ def main(
 # ---- pages
 def document(names: Sequence[str], rows: Mapping[str, Row]) -> None:
     """Write the tables of both pages."""
-    from benchmarks.jax_functions_checks import CHECKS
+    from benchmarks.in_jax.jax_functions_checks import CHECKS
 
     PAGE.write_text("\n".join(_page(names, rows, CHECKS)) + "\n")
     head, _, rest = SUMMARY.read_text().partition(BEGIN)

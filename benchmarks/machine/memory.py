@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.aot import prepare
+from benchmarks.machine.aot import prepare
 
 
 def _resident() -> dict[str, float]:
@@ -47,7 +47,7 @@ def _measure(folder: Path) -> dict[str, Any]:
 def main(quick: bool = False) -> None:
     """Print one table."""
     with tempfile.TemporaryDirectory() as name:
-        words = [sys.executable, "-m", "benchmarks.memory", name]
+        words = [sys.executable, "-m", "benchmarks.machine.memory", name]
         environment = {**os.environ, "RELAX2XLA_CACHE": "0"}
         subprocess.run([*words, "prepare"], env=environment, check=True, capture_output=True)
         done = subprocess.run(words, env=environment, check=True, capture_output=True, text=True)

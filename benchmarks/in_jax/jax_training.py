@@ -90,7 +90,7 @@ def trained(name: str, steps: int = STEPS) -> tuple[float, float, list[float]]:
     import torch
 
     import relax2xla
-    from benchmarks.torch_models_zoo import package
+    from benchmarks.from_torch.torch_models_zoo import package
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.llm_peers import PEERS, resident
+from benchmarks.language_models.llm_peers import PEERS, resident
 from examples.models.llm import CausalLM, load
 from relax2xla.frontend.nn.llm.generate import Generator
 from relax2xla.frontend.nn.llm.quantization import quantize
 from relax2xla.frontend.nn.llm.sampling import Sampling
 from relax2xla.runtime.weights import write_safetensors
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FIELDS: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -159,7 +159,14 @@ def _theirs(python: str, folder: Path, size: str, rounds: int) -> None:
         if size != "125 M" and name not in _PRECISE:
             continue
         numbers = map(str, (PROMPT, DECODED, rounds))
-        command = [python, "-m", "benchmarks.llm_peers", name, str(folder), *numbers]
+        command = [
+            python,
+            "-m",
+            "benchmarks.language_models.llm_peers",
+            name,
+            str(folder),
+            *numbers,
+        ]
         done = subprocess.run(
             command, cwd=ROOT, env=env, capture_output=True, text=True, check=False
         )

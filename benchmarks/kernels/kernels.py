@@ -2,8 +2,8 @@
 
 ``python -m benchmarks kernels [--tvm PYTHON]``: each kernel is called through ``R.call_tir``, built
 by the default pipeline; ``PYTHON`` is that of an environment with apache-tvm, which compiles the
-same scripts for the processor (``benchmarks/kernels_tvm.py``) without and with its CPU schedules.
-Times are the processor's own, so that other work on the machine counts little.
+same scripts for the processor (``kernels_tvm.py`` beside this file) without and with its CPU
+schedules. Times are the processor's own, so that other work on the machine counts little.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 import relax2xla
-from benchmarks.kernel_scripts import KERNELS, Kernel
+from benchmarks.kernels.kernel_scripts import KERNELS, Kernel
 from benchmarks.timing import interleaved
 from relax2xla import op, tir
 from relax2xla.builder import BlockBuilder

@@ -1,12 +1,12 @@
 """Derivatives of torch's operator database: JAX's of the imported program beside torch.autograd's.
 
-``python -m benchmarks.opinfo_gradients [--only NAME ...] [--out FILE] [--samples N]`` tries samples
-that require gradients (and the same at kinks: values rounded, so that there are zeros and ties).
-Of a weighting of the results: the gradient (``grad``), the derivative in a direction by forward
-mode (``jvp``, beside torch's gradient), and the derivative of the gradient in that direction
-(``second``), forward over reverse mode here, twice reverse mode in torch.
-One line of JSON a sample and kind: entry, number, kind, status, reason. A run goes on where the
-file of an earlier one ends; ``--again`` runs what did not pass once more, ``--report`` only counts.
+``python -m benchmarks.from_torch.opinfo_gradients [--only NAME ...] [--out FILE] [--samples N]``
+tries samples that require gradients (and the same at kinks: values rounded, so that there are zeros
+and ties). Of a weighting of the results: the gradient (``grad``), the derivative in a direction by
+forward mode (``jvp``, beside torch's gradient), and the derivative of the gradient in that
+direction (``second``), forward over reverse mode here, twice reverse mode in torch. One line of
+JSON a sample and kind: entry, number, kind, status, reason. A run goes on where the file of an
+earlier one ends; ``--again`` runs what did not pass once more, ``--report`` only counts.
 
 pass      it is torch's, of float32 or of float64
 right     torch's is not the derivative of its own function, and this is: by differences of torch's
@@ -42,7 +42,7 @@ import numpy as np
 
 from tests.importers.torch.opinfo import Call, _brief, database, full_name
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PASS, RIGHT, REFUSED, WRONG, NO_GRAD = "pass", "right", "refused", "wrong", "no grad"
 #: From worst to best.
 ORDER = (WRONG, REFUSED, RIGHT, PASS, NO_GRAD)

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.jax_functions_checks import Case, is_float, leaves, weighted
+from benchmarks.in_jax.jax_functions_checks import Case, is_float, leaves, weighted
 
 Cases = dict[str, Callable[[], Case]]
 #: Of the architectures of docs/torch.md: of many kinds, and small.
@@ -147,7 +147,7 @@ def cases() -> Cases:
     for name in WIDE:
         made[f"wide/{name}"] = functools.partial(_of_wide, name)
     made |= {f"programs/{name}": of for name, of in _programs().items()}
-    from benchmarks.jax_functions_libraries import PROGRAMS
+    from benchmarks.in_jax.jax_functions_libraries import PROGRAMS
 
     for name, program in PROGRAMS.items():
         made[f"libraries/{name}"] = functools.partial(_of_library, program)
@@ -207,7 +207,7 @@ def _of_network(network: Any) -> Case:
 
 
 def _of_zoo(name: str) -> Case:
-    from benchmarks.torch_models_zoo import ZOO
+    from benchmarks.from_torch.torch_models_zoo import ZOO
 
     example = ZOO[name]()
     args, kwargs = example.inputs(2)
@@ -217,7 +217,7 @@ def _of_zoo(name: str) -> Case:
 def _of_wide(name: str) -> Case:
     import torch
 
-    from benchmarks.torch_models_zoo import package
+    from benchmarks.from_torch.torch_models_zoo import package
 
     kind, options, inputs = WIDE[name]
     model = getattr(package("transformers"), kind)

@@ -136,7 +136,7 @@ def main(quick: bool = False) -> None:
         sizes = [models["weights inside (bert_base)"], folder / "w.bin"]
         for (title, path), holder in zip(models.items(), sizes, strict=True):
             size = holder.stat().st_size / 2**20
-            words = [sys.executable, "-m", "benchmarks.onnx_imports", str(path)]
+            words = [sys.executable, "-m", "benchmarks.compiler.onnx_imports", str(path)]
             done = subprocess.run(words, check=True, capture_output=True, text=True)
             used = float(done.stdout.splitlines()[-1])
             print(f"| {title} | {size:.0f} | {used:.0f} | {used / size:.2f} |")

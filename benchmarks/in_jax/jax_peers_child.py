@@ -1,9 +1,9 @@
-"""What a process of :mod:`benchmarks.jax_peers` runs, in the environment of a peer.
+"""What a process of :mod:`benchmarks.in_jax.jax_peers` runs, in the environment of a peer.
 
-``python -m benchmarks.jax_peers_child PEER FOLDER NETWORK...`` prints a line of JSON for each
-network. PEER "export" writes, for the others, FOLDER/NETWORK.npz (inputs, results and gradients of
-the parameters), NETWORK.onnx, and NETWORK.plain.onnx, which torch has not optimised: there
-parameters are what they are in the module, so that is what gradients are of.
+``python -m benchmarks.in_jax.jax_peers_child PEER FOLDER NETWORK...`` prints a line of JSON for
+each network. PEER "export" writes, for the others, FOLDER/NETWORK.npz (inputs, results and
+gradients of the parameters), NETWORK.onnx, and NETWORK.plain.onnx, which torch has not optimised:
+there parameters are what they are in the module, so that is what gradients are of.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def main(quick: bool = False) -> None:
         environment = {**os.environ, "RELAX2XLA_CACHE_DIR": str(Path(name) / "cache")}
 
         def child(*words: str, cache: str) -> str:
-            command = [sys.executable, "-m", "benchmarks.aot", name, *words]
+            command = [sys.executable, "-m", "benchmarks.machine.aot", name, *words]
             given = {**environment, "RELAX2XLA_CACHE": cache}
             done = subprocess.run(command, env=given, stdout=-1, stderr=-1, text=True, check=False)
             if done.returncode:

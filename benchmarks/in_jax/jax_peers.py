@@ -17,14 +17,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jax_peers_child import PEERS
+from benchmarks.in_jax.jax_peers_child import PEERS
 
 NETWORKS = (
     *("bert_base", "bilstm_tagger", "clip", "convnext", "densenet", "efficientnet", "gcn"),
     *("gpt2_small", "llama", "mobilenet_v2", "moe_dense", "resnet18", "speech_stft", "swin", "t5"),
     *("translator", "unet_transposed", "vae", "vit_b16", "wavenet"),
 )
-DOCUMENT = Path(__file__).parent.parent / "docs" / "jax.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "jax.md"
 BEGIN, END = "<!-- jax_peers: begin -->", "<!-- jax_peers: end -->"
 _SECONDS = 900
 
@@ -60,7 +60,7 @@ def _child(
         if "error" in exported.get(name, {}) and "onnx" in what.lower():
             made[name] = {"error": f"no ONNX file: {exported[name]['error']}"}
     while rest := [n for n in names if n not in made]:
-        command = [python, "-m", "benchmarks.jax_peers_child", what, folder, *rest]
+        command = [python, "-m", "benchmarks.in_jax.jax_peers_child", what, folder, *rest]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=_SECONDS

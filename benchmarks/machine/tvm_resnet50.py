@@ -4,7 +4,7 @@ TVM is no dependency of this project and takes seconds a call, so this is a prog
 it from the root of the repository with the Python of an environment that holds apache-tvm, torch
 and numpy (``benchmarks/README.md`` shows how to make one)::
 
-    path/to/environment/bin/python -m benchmarks.tvm_resnet50 --ours 85
+    path/to/environment/bin/python -m benchmarks.machine.tvm_resnet50 --ours 85
 
 The network is that of ``examples/models``, taken through ``torch.export`` and TVM's own importer,
 so that both sides import the same program. With ``--ours MS``, the latency of relax2xla that
@@ -98,7 +98,7 @@ def _from_exported_program(exported: torch.export.ExportedProgram) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tvm_resnet50",
+        prog="python -m benchmarks.machine.tvm_resnet50",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-HOME = Path(__file__).parents[1] / "out/quantised"
+HOME = Path(__file__).parents[2] / "out/quantised"
 # Seconds that one row may take, and its rounds about.
 LIMIT = 1800
 SECONDS = 10.0
@@ -44,7 +44,14 @@ def main(quick: bool = False, only: Sequence[str] | None = None) -> None:
     print("| model | relax2xla ms | peer ms | ratio | error | error of float32 | first s |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for row in rows:
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.quantised", *row.split()]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "benchmarks.machine.quantised",
+            *row.split(),
+        ]
         command += ["--quick"] * quick
         run = subprocess.run(command, stdout=subprocess.PIPE, timeout=LIMIT, check=False, text=True)
         if run.returncode:

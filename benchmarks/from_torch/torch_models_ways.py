@@ -30,13 +30,13 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from benchmarks.from_torch.torch_models_zoo import DEEP, PACKAGES, ZOO, Example, absent
 from benchmarks.timing import interleaved, ratio
-from benchmarks.torch_models_zoo import DEEP, PACKAGES, ZOO, Example, absent
 from relax2xla import VirtualMachine, build
 from relax2xla.cli.figures.timing import rounds_for
 from relax2xla.frontend.torch import from_exported_program
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Of the largest value of an output. Rounding in networks as deep as these stays well below.
 TOLERANCE = 1e-4
 # The batch for which a network is exported, and others that are tried.
@@ -273,7 +273,7 @@ def _tvm(subject: Subject) -> Outcome:
         exact = in_float64(subject.example, BATCH, expected) or expected
         torch.save((inputs, expected, exact), Path(name) / "case.pt")
         del program
-        command = [python, "-m", "benchmarks.torch_models_tvm", name, str(CALLS)]
+        command = [python, "-m", "benchmarks.from_torch.torch_models_tvm", name, str(CALLS)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [""])[-1]

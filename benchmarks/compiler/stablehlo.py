@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import raising
+from benchmarks.compiler import raising
 from relax2xla.errors import TVMError
 from relax2xla.stablehlo import context, emit, parse, read
 from relax2xla.stablehlo.codecs import type_to_sinfo
@@ -30,7 +30,7 @@ from relax2xla.stablehlo.mlir import ir, stablehlo
 from relax2xla.vm.pjrt import compiler, xla
 
 TESTDATA = Path(
-    os.environ.get("STABLEHLO_TESTDATA", Path(__file__).parents[2] / "shared/stablehlo_testdata")
+    os.environ.get("STABLEHLO_TESTDATA", Path(__file__).parents[3] / "shared/stablehlo_testdata")
 )
 # Defaults of the check dialect: units in the last place, and absolute difference.
 MAX_ULPS = 3
@@ -235,12 +235,12 @@ def outcome(text: str, ctx: ir.Context | None = None, execute: bool = True) -> t
 def interpreted(text: str) -> bool:
     """Whether the reference interpreter, in a child process, finds what was written right."""
     child = subprocess.run(
-        [sys.executable, "-m", "benchmarks.stablehlo"],
+        [sys.executable, "-m", "benchmarks.compiler.stablehlo"],
         input=text,
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
     )
     return child.returncode == 0 and child.stdout == "right\n"
 

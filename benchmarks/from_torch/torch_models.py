@@ -27,10 +27,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import torch_models_page as page
+from benchmarks.from_torch import torch_models_page as page
 from relax2xla.importers.files import how_to_install
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = Path(
     os.environ.get("TORCH_MODELS_RESULTS", ROOT / "benchmarks/results/torch_models.jsonl")
 )
@@ -90,7 +90,7 @@ class Worker:
 
 
 def _serve(connection: Any) -> None:
-    from benchmarks.torch_models_ways import serve
+    from benchmarks.from_torch.torch_models_ways import serve
 
     serve(connection)
 
@@ -145,8 +145,8 @@ def main(quick: bool = False, only: Sequence[str] = (), ours: bool = False) -> N
     """Run the architectures, measure speed, write the page."""
     if hasattr(os, "sched_setaffinity"):  # one core for everybody, and for what we start
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    from benchmarks.torch_models_ways import imports, versions
-    from benchmarks.torch_models_zoo import ZOO, absent
+    from benchmarks.from_torch.torch_models_ways import imports, versions
+    from benchmarks.from_torch.torch_models_zoo import ZOO, absent
 
     lacking = absent()
     if lacking:
@@ -171,6 +171,6 @@ def main(quick: bool = False, only: Sequence[str] = (), ours: bool = False) -> N
 
 def _speed() -> list[str]:
     """The table of ``torch_models_speed``, which needs a process of its own with one core."""
-    command = [sys.executable, "-m", "benchmarks.torch_models_speed"]
+    command = [sys.executable, "-m", "benchmarks.from_torch.torch_models_speed"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
     return done.stdout.splitlines()

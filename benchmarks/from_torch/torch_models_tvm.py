@@ -1,8 +1,9 @@
 """One exported network on Apache TVM, for the Python of an environment that holds TVM and torch.
 
-``python -m benchmarks.torch_models_tvm FOLDER SECONDS`` reads ``program.pt2`` (flat tensors in and
-out) and ``case.pt`` (its inputs and torch's outputs), takes the program through TVM's own importer
-and its default pipeline for this machine's instructions with one thread, and prints a line of JSON.
+``python -m benchmarks.from_torch.torch_models_tvm FOLDER SECONDS`` reads ``program.pt2`` (flat
+tensors in and out) and ``case.pt`` (its inputs and torch's outputs), takes the program through
+TVM's own importer and its default pipeline for this machine's instructions with one thread, and
+prints a line of JSON.
 """
 
 from __future__ import annotations
