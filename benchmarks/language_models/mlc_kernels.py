@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import relax2xla
-from benchmarks.mlc import PAGE, use
+from benchmarks.language_models.mlc import PAGE, use
 from benchmarks.timing import interleaved
 from relax2xla.cli.figures.timing import calls_for, ratio
 from relax2xla.op.intrinsic import call_tir, call_tir_inplace
