@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from pathlib import Path
 from typing import Any
 
 BENCHMARKS = {
@@ -47,6 +48,12 @@ _SOME = (
     "jax_functions",
     "jax_training",
 )
+
+
+def module_of(name: str) -> str:
+    """The module of a benchmark: a file of that name in a room, or a room itself."""
+    found = next(Path(__file__).parent.glob(f"*/{name}.py"), None)
+    return f"benchmarks.{name}" if found is None else f"benchmarks.{found.parent.name}.{name}"
 
 
 def main() -> None:
@@ -110,7 +117,7 @@ def main() -> None:
         "mlc": args.mlc,
     }
     more: dict[str, Any] = {key: value for key, value in given.items() if value}
-    importlib.import_module(f"benchmarks.{args.name}").main(quick=args.quick, **more)
+    importlib.import_module(module_of(args.name)).main(quick=args.quick, **more)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import os
 
 # As jax does when it is imported first: no INFO lines of the runtime on the user's terminal.
@@ -44,6 +45,13 @@ def context() -> ir.Context:
     # One thread parses and prints as fast for our sizes, and starts none.
     made.enable_multithreading(False)
     return made
+
+
+def to_bytecode(module: ir.Module) -> bytes:
+    """A module as MLIR bytecode, with its locations."""
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
 
 
 def _load_quant(ctx: ir.Context) -> None:

@@ -13,7 +13,7 @@ from relax2xla.stablehlo.codecs import type_to_sinfo
 from relax2xla.stablehlo.described import described
 from relax2xla.stablehlo.emitter import LeftOut, emit
 from relax2xla.stablehlo.locations import read_location
-from relax2xla.stablehlo.mlir import context, first_line, ir, operations
+from relax2xla.stablehlo.mlir import context, first_line, ir, operations, to_bytecode
 from relax2xla.stablehlo.mlir import stablehlo as hlo
 from relax2xla.stablehlo.origin import as_read
 from relax2xla.stablehlo.untrusted import bytecode, guard, limits
@@ -57,11 +57,7 @@ def serialize(
         case "text":
             return str(module.operation.get_asm(enable_debug_info=debug_info))
         case "bytecode":
-            import io
-
-            buffer = io.BytesIO()
-            module.operation.write_bytecode(buffer)
-            return buffer.getvalue()
+            return to_bytecode(module)
         case "portable":
             target = version or hlo.get_current_version()
             _check_version(target)

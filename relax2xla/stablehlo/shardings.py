@@ -7,12 +7,11 @@ process. So they are gone before XLA sees a program.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Any, Final
 
 from relax2xla.errors import DeviceError, StableHLOParseError
-from relax2xla.stablehlo.mlir import ir, operations
+from relax2xla.stablehlo.mlir import ir, operations, to_bytecode
 from relax2xla.stablehlo.table import CONSTANT
 from relax2xla.stablehlo.untrusted.targets import ANNOTATIONS
 
@@ -39,7 +38,7 @@ def without_shardings(module: ir.Module) -> ir.Module:
 
     Raises :class:`DeviceError` where an annotation changes shapes: that takes several devices.
     """
-    data = _bytecode(module)
+    data = to_bytecode(module)
     if not any(mark in data for mark in _MARKS):
         return module
     with module.context, ir.Location.unknown():
@@ -66,7 +65,7 @@ def with_constraints(module: ir.Module) -> ir.Module:
     if not names & {*_MOVES, *_SUMS, "sdy.constant"}:
         return module
     with module.context, ir.Location.unknown():
-        made = ir.Module.parse(_bytecode(module))
+        made = ir.Module.parse(to_bytecode(module))
         for op in operations(made):
             if op.name == "sdy.constant":
                 _constant(op)
@@ -188,9 +187,3 @@ def _set(held: Any, name: str, value: dict[str, Any]) -> None:
 
 def _is_annotation(name: str) -> bool:
     return name == "mhlo.sharding" or name.startswith(("sdy.", "xla.sdy."))
-
-
-def _bytecode(module: ir.Module) -> bytes:
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    return buffer.getvalue()

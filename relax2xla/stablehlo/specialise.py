@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 from relax2xla.errors import StableHLOParseError
@@ -12,7 +11,7 @@ from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.stablehlo.codecs import sinfo_to_type
 from relax2xla.stablehlo.emitter import emit
-from relax2xla.stablehlo.mlir import first_line, ir
+from relax2xla.stablehlo.mlir import first_line, ir, to_bytecode
 from relax2xla.stablehlo.reader import read
 
 
@@ -26,7 +25,7 @@ def specialise(module: ir.Module, inputs: Sequence[TensorStructInfo]) -> ir.Modu
     from jax.extend.mlir import refine_polymorphic_shapes
 
     with module.context, ir.Location.unknown():
-        copy = ir.Module.parse(_bytecode(module))
+        copy = ir.Module.parse(to_bytecode(module))
         main = next(
             op.operation
             for op in copy.body.operations
@@ -46,7 +45,7 @@ def specialise(module: ir.Module, inputs: Sequence[TensorStructInfo]) -> ir.Modu
         results = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
         main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, results))
         try:
-            refined = refine_polymorphic_shapes(_bytecode(copy), True, True)
+            refined = refine_polymorphic_shapes(to_bytecode(copy), True, True)
         except (ValueError, RuntimeError) as e:
             shapes = ", ".join(map(str, inputs))
             raise StableHLOParseError(
@@ -77,9 +76,3 @@ def _named(func: Function) -> list[str]:
     """Functions that the attributes of calls in ``func`` name."""
     calls = (node for node in post_order_deep(func) if isinstance(node, Call))
     return [s for c in calls for s in c.attrs.get("called_computations") or ()]
-
-
-def _bytecode(module: ir.Module) -> bytes:
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    return buffer.getvalue()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from relax2xla.tvm.aliases import install
-from relax2xla.tvm.arrays import give_numpy
-from relax2xla.tvm.contexts import take_tuning
-from relax2xla.tvm.devices import give_existence
-from relax2xla.tvm.programs import show_as_tvm
+from relax2xla.tvm.language.contexts import take_tuning
+from relax2xla.tvm.language.programs import show_as_tvm
+from relax2xla.tvm.runtime.arrays import give_numpy
+from relax2xla.tvm.runtime.devices import give_existence
 
 install()
 give_numpy()

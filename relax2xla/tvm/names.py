@@ -14,20 +14,20 @@ tvm                             tvm.top .
 tvm.base                        error
 tvm.error                       error
 tvm._ffi                        .
-tvm._ffi.base                   error tvm.ffi_base
-tvm._ffi.libinfo                tvm.ffi_libinfo
+tvm._ffi.base                   error tvm.tools.ffi_base
+tvm._ffi.libinfo                tvm.tools.ffi_libinfo
 tvm._ffi.runtime_ctypes         nd
-tvm.libinfo                     tvm.libinfo
-tvm.ir                          tvm.containers ir tir transform .
+tvm.libinfo                     tvm.tools.libinfo
+tvm.ir                          tvm.runtime.containers ir tir transform .
 tvm.ir.base                     ir .
 tvm.ir.expr                     ir tir
-tvm.ir.function                 tvm.containers ir tir
+tvm.ir.function                 tvm.runtime.containers ir tir
 tvm.ir.module                   ir
 tvm.ir.op                       ir
 tvm.ir.attrs                    ir
 tvm.ir.type                     ir
 tvm.ir.global_info              ir
-tvm.ir.container                tvm.containers ir
+tvm.ir.container                tvm.runtime.containers ir
 tvm.ir.diagnostics              ir.diagnostics
 tvm.ir.transform                transform
 tvm.ir.instrument               instrument
@@ -35,7 +35,7 @@ tvm.transform                   transform
 tvm.instrument                  instrument
 tvm.arith                       tir
 tvm.arith.analyzer              tir
-tvm.tir                         tvm.kernels tir te.functions
+tvm.tir                         tvm.language.kernels tir te.functions
 tvm.tir.expr                    tir te.tensor
 tvm.tir.op                      tir te.functions
 tvm.tir.generic                 te.functions
@@ -45,8 +45,8 @@ tvm.tir.function                tir
 tvm.tir.analysis                tir.analysis
 tvm.tir.stmt_functor            tir.stmt_functor tir.functor
 tvm.tir.schedule                tir.schedule tir
-tvm.tir.transform               tvm.gpu_passes
-tvm.tir.schedule.testing        tvm.schedule_testing
+tvm.tir.transform               tvm.gpu.passes
+tvm.tir.schedule.testing        tvm.testing.schedule
 tvm.te                          te tir
 tvm.te.operation                te
 tvm.te.tensor                   te
@@ -54,7 +54,7 @@ tvm.topi                        topi
 tvm.topi.nn                     topi.nn
 tvm.topi.nn.elemwise            topi.nn.activation
 tvm.topi.nn.pooling             topi.nn.pool
-tvm.topi.testing                tvm.topi_testing
+tvm.topi.testing                tvm.testing.topi
 tvm.topi.image                  topi.image
 tvm.topi.utils                  topi.utils
 tvm.script                      script
@@ -70,41 +70,41 @@ tvm.script.ir_builder.relax.ir  script.ir_builder.relax.ir
 tvm.script.ir_builder.tir       script.ir_builder.tir
 tvm.script.ir_builder.tir.ir    script.ir_builder.tir.ir
 tvm.target                      target
-tvm.nd                          tvm.arrays nd
-tvm.runtime                     tvm.executables tvm.arrays tvm.containers runtime nd .
-tvm.runtime.ndarray             tvm.arrays nd
-tvm.runtime.container           tvm.containers runtime
-tvm.runtime.relax_vm            tvm.machine . vm
-tvm.runtime.vm                  tvm.machine . vm
+tvm.nd                          tvm.runtime.arrays nd
+tvm.runtime tvm.runtime.executables tvm.runtime.arrays tvm.runtime.containers runtime nd .
+tvm.runtime.ndarray             tvm.runtime.arrays nd
+tvm.runtime.container           tvm.runtime.containers runtime
+tvm.runtime.relax_vm            tvm.runtime.machine . vm
+tvm.runtime.vm                  tvm.runtime.machine . vm
 tvm.testing                     tvm.testing.values testing tvm.testing.with_pytest
 tvm.testing.utils               tvm.testing.values testing tvm.testing.with_pytest
 tvm.testing.env                 tvm.testing.env
 tvm.testing.plugin              tvm.testing.plugin
-tvm.dlight                      tvm.dlight
-tvm.meta_schedule               tvm.meta_schedule
-tvm.s_tir.meta_schedule         tvm.meta_schedule
-tvm.rpc                         tvm.rpc
+tvm.dlight                      tvm.gpu.dlight
+tvm.meta_schedule               tvm.gpu.meta_schedule
+tvm.s_tir.meta_schedule         tvm.gpu.meta_schedule
+tvm.rpc                         tvm.runtime.rpc
 tvm.s_tir                       tir
-tvm.s_tir.dlight                tvm.dlight
-tvm.contrib.utils               tvm.contrib
-tvm.contrib.cblas               tvm.cblas
-tvm.contrib.cc                  tvm.toolchains
-tvm.contrib.emcc                tvm.toolchains
-tvm.contrib.ndk                 tvm.toolchains
-tvm.contrib.nvcc                tvm.toolchains
-tvm.contrib.tar                 tvm.toolchains
-tvm.contrib.xcode               tvm.toolchains
+tvm.s_tir.dlight                tvm.gpu.dlight
+tvm.contrib.utils               tvm.tools.folders
+tvm.contrib.cblas               tvm.tools.cblas
+tvm.contrib.cc                  tvm.tools.toolchains
+tvm.contrib.emcc                tvm.tools.toolchains
+tvm.contrib.ndk                 tvm.tools.toolchains
+tvm.contrib.nvcc                tvm.tools.toolchains
+tvm.contrib.tar                 tvm.tools.toolchains
+tvm.contrib.xcode               tvm.tools.toolchains
 tvm.contrib.popen_pool          tvm.absent
-tvm.support.cc                  tvm.toolchains
-tvm.support.emcc                tvm.toolchains
-tvm.support.ndk                 tvm.toolchains
-tvm.support.nvcc                tvm.toolchains
-tvm.support.tar                 tvm.toolchains
-tvm.support.xcode               tvm.toolchains
+tvm.support.cc                  tvm.tools.toolchains
+tvm.support.emcc                tvm.tools.toolchains
+tvm.support.ndk                 tvm.tools.toolchains
+tvm.support.nvcc                tvm.tools.toolchains
+tvm.support.tar                 tvm.tools.toolchains
+tvm.support.xcode               tvm.tools.toolchains
 tvm.support.popen_pool          tvm.absent
-tvm.support.utils               tvm.contrib
-tvm.relax                       tvm.machine .
-tvm.relax.expr                  tvm.expressions ir .
+tvm.support.utils               tvm.tools.folders
+tvm.relax                       tvm.runtime.machine .
+tvm.relax.expr                  tvm.language.expressions ir .
 tvm.relax.ty                    ir
 tvm.relax.ir                    ir
 tvm.relax.ir.instrument         tvm.testing.instrument instrument
@@ -119,7 +119,7 @@ tvm.relax.op                    op op.intrinsic
 tvm.relax.op.base               op op.intrinsic
 tvm.relax.transform             transform
 tvm.relax.transform.transform   transform
-tvm.relax.transform.legalize_ops.common tvm.legalizing
+tvm.relax.transform.legalize_ops.common tvm.language.legalizing
 tvm.relax.dpl                   dpl
 tvm.relax.dpl.pattern           dpl
 tvm.relax.dpl.rewrite           dpl
@@ -128,17 +128,17 @@ tvm.relax.distributed           ir
 tvm.relax.vm_build              .
 tvm.relax.exec_builder          .
 tvm.relax.pipeline              .
-tvm.relax.backend               tvm.gpu_passes transform.fusion.patterns
+tvm.relax.backend               tvm.gpu.passes transform.fusion.patterns
 tvm.relax.backend.pattern_registry transform.fusion.patterns
-tvm.relax.backend.cuda          tvm.cuda
-tvm.relax.backend.cuda.cublas   tvm.cublas
-tvm.relax.backend.cuda.cutlass  tvm.cutlass
+tvm.relax.backend.cuda          tvm.gpu.cuda
+tvm.relax.backend.cuda.cublas   tvm.gpu.cublas
+tvm.relax.backend.cuda.cutlass  tvm.gpu.cutlass
 tvm.relax.testing               testing
 tvm.relax.testing.vm            tvm.testing.vm
 tvm.relax.testing.nn            frontend.nn.expr_modules testing.nn
 tvm.relax.testing.ast_printer   testing.ast_printer
 tvm.relax.testing.transform     testing.transform
-tvm.relax.testing.lib_comparator tvm.lib_comparator
+tvm.relax.testing.lib_comparator tvm.testing.lib_comparator
 tvm.relax.training              training
 tvm.relax.training.loss         training.loss training
 tvm.relax.training.optimizer    training.optimizer training
@@ -152,11 +152,11 @@ tvm.relax.frontend.nn.spec      frontend.nn.spec
 tvm.relax.frontend.nn.llm       frontend.nn.llm
 tvm.relax.frontend.onnx         frontend.onnx
 tvm.relax.frontend.stablehlo    frontend.stablehlo
-tvm.relax.frontend.torch        tvm.torch_frontend frontend.torch
-tvm.relax.frontend.torch.exported_program_translator tvm.torch_frontend frontend.torch
+tvm.relax.frontend.torch        tvm.frontend.torch frontend.torch
+tvm.relax.frontend.torch.exported_program_translator tvm.frontend.torch frontend.torch
 tvm.relax.frontend.torch.fx_translator frontend.torch
-tvm_ffi                         tvm.containers tvm.arrays runtime ir .
-tvm_ffi.libinfo                 tvm.libinfo
+tvm_ffi                         tvm.runtime.containers tvm.runtime.arrays runtime ir .
+tvm_ffi.libinfo                 tvm.tools.libinfo
 """
 
 MODULES: Final[dict[str, tuple[str, ...]]] = {
@@ -165,7 +165,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
 }
 # Modules that register something when they are imported, and what does it here.
 REGISTERING: Final = {
-    "tvm.relax.backend": "relax2xla.tvm.cublas",
+    "tvm.relax.backend": "relax2xla.tvm.gpu.cublas",
     "tvm.relax.testing.vm": "relax2xla.tvm.testing.vm",
 }
 # Modules whose names stand in themselves, where pytest looks for hooks.

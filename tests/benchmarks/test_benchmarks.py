@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import imports, raising
+from benchmarks.compiler import raising
+from benchmarks.machine import imports
 
 ROOT = Path(__file__).parents[2]
 

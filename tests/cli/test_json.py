@@ -68,7 +68,7 @@ def words_of(command: str, model: Path, folder: Path) -> list[str]:
 
 def test_every_command_is_tried() -> None:
     names = {c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands}
-    assert set(COMMANDS) == names
+    assert set(COMMANDS) == names, "say in COMMANDS with which arguments the command runs"
 
 
 @pytest.mark.parametrize("command", list(COMMANDS))

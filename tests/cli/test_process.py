@@ -51,13 +51,15 @@ def test_help_teaches(command: str, cli: Cli) -> None:
     """CONTRIBUTING.md, "Add a command", says what a command has."""
     done = cli(*command.split(), "--help")
     assert done.code == 0
-    assert f"relax2xla {command or 'inspect'} " in done.out.partition("\n\n")[2]
+    example = f"relax2xla {command or 'inspect'} "
+    assert example in done.out.partition("\n\n")[2], "its docstring ends with an example"
     assert "\x1b" not in done.out
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_document_names_every_command(command: str) -> None:
-    assert re.search(rf"relax2xla {command}\b", (ROOT / "docs" / "cli.md").read_text())
+    told = re.search(rf"relax2xla {command}\b", (ROOT / "docs" / "cli.md").read_text())
+    assert told, "put it into the list at the top of docs/cli.md"
 
 
 def test_no_arguments_show_the_help(cli: Cli) -> None:

@@ -116,7 +116,10 @@ def test_every_operator_has_a_test_of_values() -> None:
     names = {n.removeprefix("relax.") for n in Op.list_op_names() if type(Op.get(n)) is Op}
     untested = {n for n in names - used if not known.fullmatch(n)}
     untested = {n for n in untested if n.partition(".")[0] not in ELSEWHERE and n not in ELSEWHERE}
-    assert untested == set(), "compare their values in the file of tests/op that mirrors theirs"
+    assert untested == set(), (
+        "put them, with their truth, into a table of tests/op/test_oracles.py (or of the other "
+        "test_oracle_*.py); what a row cannot say is in the file that mirrors theirs"
+    )
 
 
 def family(name: str) -> str:
@@ -126,7 +129,7 @@ def family(name: str) -> str:
 def test_every_operator_is_drawn_at_random() -> None:
     drawn = {name for table in TABLES for name in table}
     names = {n.removeprefix("relax.") for n in Op.list_op_names() if type(Op.get(n)) is Op}
-    assert drawn <= names
+    assert drawn <= names, "a table names what is no operator"
     left = names - drawn
     forgotten = {n for n in left if n not in NOT_DRAWN and family(n) not in NOT_DRAWN}
     assert forgotten == set(), (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.stablehlo import TESTDATA, outcome, programs
+from benchmarks.compiler.stablehlo import TESTDATA, outcome, programs
 
 SAMPLE = {"testdata": 110, "interpret": 40}
 pytestmark = pytest.mark.skipif(

@@ -11,10 +11,10 @@ import pytest
 from relax2xla.errors import UnsupportedError
 from relax2xla.ir import Function, IRModule
 from relax2xla.script import from_source
-from relax2xla.tvm.arrays import HostArray, array, empty, from_dlpack
 from relax2xla.tvm.frontend import detach_params
-from relax2xla.tvm.rpc import connect_tracker
-from relax2xla.tvm.topi_testing import strided_slice_python
+from relax2xla.tvm.runtime.arrays import HostArray, array, empty, from_dlpack
+from relax2xla.tvm.runtime.rpc import connect_tracker
+from relax2xla.tvm.testing.topi import strided_slice_python
 
 
 def test_views() -> None:

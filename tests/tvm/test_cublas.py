@@ -12,8 +12,8 @@ from relax2xla.errors import UnsupportedError
 from relax2xla.ir import IRModule, Op, TensorStructInfo, Var
 from relax2xla.transform import RunCodegen
 from relax2xla.transform.fusion.patterns import get_pattern
-from relax2xla.tvm.cublas import partition_for_cublas
-from relax2xla.tvm.legalizing import register_legalize
+from relax2xla.tvm.gpu.cublas import partition_for_cublas
+from relax2xla.tvm.language.legalizing import register_legalize
 
 
 def program(dtype: str) -> IRModule:

@@ -11,8 +11,8 @@ import pytest
 from relax2xla import IRModule, VMExecutable, tir
 from relax2xla.errors import FileFormatError
 from relax2xla.script import from_source
-from relax2xla.tvm.arrays import array, empty
-from relax2xla.tvm.executables import KernelModule, Module, build, load_module
+from relax2xla.tvm.runtime.arrays import array, empty
+from relax2xla.tvm.runtime.executables import KernelModule, Module, build, load_module
 
 
 def kernel(text: str) -> tir.PrimFunc:

@@ -11,8 +11,8 @@ import pytest
 import relax2xla
 from relax2xla.dtypes import dtype_name
 from relax2xla.tvm.aliases import exists
-from relax2xla.tvm.containers import DataType
 from relax2xla.tvm.names import MODULES
+from relax2xla.tvm.runtime.containers import DataType
 
 ROOT = Path(relax2xla.__file__).resolve().parent.parent
 

@@ -13,9 +13,9 @@ import relax2xla as rx
 from relax2xla.errors import UnsupportedError
 from relax2xla.runtime.registry import register_func, remove_global_func
 from relax2xla.script import from_source
-from relax2xla.tvm import rpc
-from relax2xla.tvm.lib_comparator import LibCompareVMInstrument
-from relax2xla.tvm.machine import VirtualMachine
+from relax2xla.tvm.runtime import rpc
+from relax2xla.tvm.runtime.machine import VirtualMachine
+from relax2xla.tvm.testing.lib_comparator import LibCompareVMInstrument
 from relax2xla.vm import VMInstrumentReturnKind
 from relax2xla.vm.save.executable import VMExecutable
 

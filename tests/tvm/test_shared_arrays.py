@@ -12,7 +12,7 @@ import relax2xla as rx
 from relax2xla.errors import ArgumentTypeError, CallError
 from relax2xla.runtime import ShapeTuple
 from relax2xla.script import from_source
-from relax2xla.tvm.arrays import array
+from relax2xla.tvm.runtime.arrays import array
 
 WRITES = """
 @R.function

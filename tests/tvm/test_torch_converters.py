@@ -17,7 +17,7 @@ import relax2xla  # noqa: E402
 from relax2xla.frontend.torch import from_exported_program as own  # noqa: E402
 from relax2xla.ir import Call, Tuple  # noqa: E402
 from relax2xla.testing import to_numpy  # noqa: E402
-from relax2xla.tvm.torch_frontend import from_exported_program  # noqa: E402
+from relax2xla.tvm.frontend.torch import from_exported_program  # noqa: E402
 
 F = torch.nn.functional
 SLICE = torch.ops.aten.slice.Tensor

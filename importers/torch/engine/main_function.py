@@ -18,6 +18,7 @@ from relax2xla.importers.shared.trees import with_trees
 from relax2xla.importers.torch.engine.context import dtype_of_torch
 from relax2xla.importers.torch.engine.graph_walk import Options, Walk
 from relax2xla.importers.torch.engine.tensor_data import as_numpy
+from relax2xla.importers.torch.source.dims import environments
 from relax2xla.importers.torch.source.program import Input, Output, Program
 from relax2xla.ir import (
     Expr,
@@ -138,22 +139,17 @@ class _Main:
 
     def name_symbols(self) -> None:
         """Give symbols the names of the user's ``torch.export.Dim``, where torch knows them."""
-        for node in self.program.module.graph.nodes:
-            value = node.meta.get("val")
-            if node.op != "placeholder" or not isinstance(value, torch.Tensor):
-                continue
-            for size in value.shape:
-                if isinstance(size, torch.SymInt):
-                    env = size.node.shape_env
-                    names = getattr(env, "source_name_to_debug_name", {})
-                    sources = getattr(env, "source_to_var", {})
-                    for source, name in names.items():
-                        if source in sources:
-                            self.walk.symbols.name(env.replace(sources[source]), name)
-                    for source, symbol in sources.items():
-                        # What dimensions such as 2 * n are derived from.
-                        self.walk.symbols.name(env.replace(symbol), source)
-                    return
+        env = next(environments(self.program.module.graph), None)
+        if env is None:
+            return
+        names = getattr(env, "source_name_to_debug_name", {})
+        sources = getattr(env, "source_to_var", {})
+        for source, name in names.items():
+            if source in sources:
+                self.walk.symbols.name(env.replace(sources[source]), name)
+        for source, symbol in sources.items():
+            # What dimensions such as 2 * n are derived from.
+            self.walk.symbols.name(env.replace(symbol), source)
 
     def derive_symbols(self) -> None:
         """Let dimensions such as 2 * n and n // 2 be variables where none has the size n."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx import Graph
 
 #: The name of that file.
 FILE: Final = "relax2xla_dims.json"
@@ -33,7 +34,7 @@ def dim_names(exported_program: ExportedProgram) -> dict[str, str]:
             f"{type(exported_program).__name__}"
         )
     found: dict[str, str] = {}
-    for env in _environments(exported_program):
+    for env in environments(exported_program.graph):
         names = getattr(env, "source_name_to_debug_name", {})
         symbols = getattr(env, "source_to_var", {})
         for source, name in names.items():
@@ -55,7 +56,7 @@ def give_names(program: Any, text: str | bytes) -> None:
     if not isinstance(told, dict):
         return
     symbols = {str(s): s for s in program.range_constraints}
-    for env in _environments(program):
+    for env in environments(program.graph):
         names: dict[str, str] = dict(getattr(env, "source_name_to_debug_name", {}))
         for symbol, name in told.items():
             if symbol in symbols and isinstance(name, str) and name.isidentifier():
@@ -65,10 +66,10 @@ def give_names(program: Any, text: str | bytes) -> None:
         env.source_name_to_debug_name = names
 
 
-def _environments(program: Any) -> Iterator[Any]:
-    """The environments of symbols that the inputs of a program have: one, or none."""
+def environments(graph: Graph) -> Iterator[Any]:
+    """The environments of symbols that the inputs of a graph have: one, or none."""
     seen: set[int] = set()
-    for node in program.graph.nodes:
+    for node in graph.nodes:
         value = node.meta.get("val")
         if node.op != "placeholder" or not isinstance(value, torch.Tensor):
             continue

@@ -37,7 +37,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.rewrite import bindings_deep, children
+from relax2xla.ir.rewrite import bindings_deep, reads
 from relax2xla.kernels.integers import calls
 from relax2xla.kernels.integers.packing import Packing, packing
 from relax2xla.kernels.native import Tensor, may_call
@@ -105,7 +105,7 @@ class _Composites:
         if not any(isinstance(d, Product | Quantised | Pooled) for d in values.found.values()):
             return func
         plans = {v: p for v, d in values.found.items() if (p := self._plan(values, v, d))}
-        needed = {*_reads(func.body.body)}
+        needed = {*reads(func.body.body)}
         known = values.found.keys()
         kept = [_kept(b, plans, known, needed) for b in reversed(func.body.blocks)][::-1]
         blocks = [
@@ -517,30 +517,18 @@ def _kept(
         kept.append(b)
         plan = plans.get(b.var) if isinstance(block, DataflowBlock) else None
         if plan is None:
-            needed.update(_reads(b.value))
+            needed.update(reads(b.value))
             if not isinstance(b, VarBinding):
-                needed.update(_reads(b.var))
+                needed.update(reads(b.var))
         else:
             for value in plan.reads():
-                needed.update(() if value is None else _reads(value))
+                needed.update(() if value is None else reads(value))
     return kept[::-1]
-
-
-def _reads(value: Expr) -> list[Var]:
-    found: list[Var] = []
-    todo: list[Expr] = [value]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, Var):
-            found.append(node)
-        else:
-            todo.extend(children(node))
-    return found
 
 
 def _uses(func: Function) -> Counter[Var]:
     found: Counter[Var] = Counter()
     for b in bindings_deep(func):
-        found.update(_reads(b.value))
-    found.update(_reads(func.body.body))
+        found.update(reads(b.value))
+    found.update(reads(func.body.body))
     return found

@@ -12,7 +12,7 @@ from typing import Final
 
 from relax2xla import processor
 from relax2xla.runtime.device import Device
-from relax2xla.tvm.devices import exists
+from relax2xla.tvm.runtime.devices import exists
 from relax2xla.vm.pjrt.xla import jax_device
 
 _GPUS: Final = ("cuda", "rocm")

@@ -10,7 +10,7 @@ import numpy as np
 from relax2xla.runtime import register_func
 from relax2xla.runtime.device import Device
 from relax2xla.testing import assert_allclose
-from relax2xla.tvm.arrays import HostArray, array
+from relax2xla.tvm.runtime.arrays import HostArray, array
 
 
 def move(src: Any) -> Any:

@@ -26,7 +26,8 @@ from relax2xla.vm.call.weights import Weights
 from relax2xla.vm.pjrt import compiler, jit, xla
 from relax2xla.vm.pjrt.jax_arguments import is_narrowed
 
-# Up to this many arguments and weights the jitted road is the faster one (benchmarks/dispatch.py).
+# Up to this many arguments and weights the jitted road is the faster one
+# (benchmarks/machine/dispatch.py).
 JIT_ARGUMENTS = 8
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import io
 import logging
 import os
 import re
@@ -26,7 +25,7 @@ from relax2xla import budget, processor
 from relax2xla.errors import BudgetError, UnsupportedError
 from relax2xla.runtime.device import Device, Mesh
 from relax2xla.stablehlo import few_bits, six_bits
-from relax2xla.stablehlo.mlir import operations
+from relax2xla.stablehlo.mlir import operations, to_bytecode
 from relax2xla.stablehlo.shardings import with_constraints, without_shardings
 from relax2xla.stablehlo.untrusted import limits
 from relax2xla.stablehlo.untrusted.gate_mlir import check_mlir
@@ -84,7 +83,7 @@ def _compile(device: Device | None, module: ir.Module, overrides: Mapping[str, A
         six_bits.widen(module)
     if dtypes & few_bits.FORMS:
         few_bits.widen(module)
-    if target.platform == "cpu" and LAPACK in _bytecode(module.operation):
+    if target.platform == "cpu" and LAPACK in to_bytecode(module):
         load_lapack()
     shardy = isinstance(device, Mesh) and b"sdy." in str(module).encode()
     if shardy:
@@ -183,15 +182,9 @@ def versions() -> dict[str, str]:
 def program_bytes(module: ir.Module) -> bytes:
     """``module`` as MLIR bytecode without locations: the same program gives the same bytes."""
     with module.context:
-        bare = ir.Module.parse(_bytecode(module.operation))
+        bare = ir.Module.parse(to_bytecode(module))
         PassManager.parse("builtin.module(strip-debuginfo)").run(bare.operation)
-        return _bytecode(bare.operation)
-
-
-def _bytecode(operation: Any) -> bytes:
-    buffer = io.BytesIO()
-    operation.write_bytecode(buffer)
-    return buffer.getvalue()
+        return to_bytecode(bare)
 
 
 def _key(module: ir.Module, device: Device | None, overrides: Mapping[str, Any]) -> str | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from relax2xla.kernels.native import Tensor
 from relax2xla.stablehlo.codecs import dtype_of, read_any
-from relax2xla.stablehlo.mlir import ir
+from relax2xla.stablehlo.mlir import ir, to_bytecode
 
 COMPOSITE: Final = "stablehlo.composite"
 
@@ -50,9 +49,7 @@ def asked(op: ir.Operation, prefixes: Iterable[str]) -> Asked | None:
 
 def copied(module: ir.Module) -> ir.Module:
     """The same program, once more."""
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    return ir.Module.parse(buffer.getvalue())
+    return ir.Module.parse(to_bytecode(module))
 
 
 def _tensor(kind: Any) -> Tensor | None:

@@ -1,7 +1,7 @@
 """XLA through jaxlib: devices and arrays. The machine's only road to the device is this room.
 
 With ``relax2xla/stablehlo`` it is the only user of jaxlib, so that its drift stays in one place.
-Two ways to run a program (design decision D5, measured in ``benchmarks/dispatch.py``):
+Two ways to run a program (design decision D5, measured in ``benchmarks/machine/dispatch.py``):
 
 * :class:`relax2xla.vm.pjrt.compiler.Loaded`: straight on PJRT. The cost of an argument is small, so
   functions with many weights go this way; 64-bit types are exact whatever JAX's x64 flag says.

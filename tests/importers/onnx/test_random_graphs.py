@@ -13,7 +13,8 @@ from onnx.reference import ReferenceEvaluator
 
 pytest.importorskip("onnxruntime")
 
-from tests.fuzz.onnx_graphs import RULES, graph, inputs
+from tests.fuzz.onnx_graphs import graph, inputs
+from tests.fuzz.onnx_operators import RULES
 from tests.importers.onnx.support import ours, theirs
 
 SEEDS = range(24)

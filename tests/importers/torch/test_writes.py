@@ -18,7 +18,7 @@ from relax2xla.frontend.torch import from_exported_program  # noqa: E402
 from relax2xla.importers.shared.gaps import Unsupported  # noqa: E402
 from relax2xla.importers.torch.engine import converters  # noqa: E402
 from relax2xla.importers.torch.engine.converters import CONVERTERS, Converter  # noqa: E402
-from relax2xla.tvm import torch_frontend as tvm_s_face  # noqa: E402
+from relax2xla.tvm.frontend import torch as tvm_s_face  # noqa: E402
 
 from .helpers import Fn, check, imported, not_traced_anew, run  # noqa: E402
 

@@ -70,3 +70,51 @@ def array(
         least = max(int(low), 0) if dtype.startswith("u") else int(low)
         return rng.integers(least, max(int(high), least + 1), sizes).astype(dtype)
     return np.asarray(rng.random(sizes) * (high - low) + low).astype(dtype)
+
+
+def kernel(
+    name: str,
+    shapes: dict[str, Any],
+    body: str,
+    expected: Any,
+    outputs: int = 1,
+    low: float = -2.0,
+    high: float = 2.0,
+    **more: Any,
+) -> Case:
+    """``shapes``: parameters in order, the last ``outputs`` of them are written."""
+    given, out = list(shapes.values())[:-outputs], list(shapes.values())[-outputs:]
+
+    def inputs(rng: np.random.Generator) -> list[np.ndarray]:
+        return [*arrays(*given, low=low, high=high)(rng), *(zeros(*s) for s in out)]
+
+    return Case(
+        name,
+        script(buffers(**shapes), body),
+        inputs,
+        lambda *args: expected(*args[:-outputs]),
+        **more,
+    )
+
+
+def kernel_on(
+    name: str,
+    shapes: dict[str, Any],
+    body: str,
+    inputs: Any,
+    expected: Any,
+    **more: Any,
+) -> Case:
+    """A kernel whose arguments ``inputs`` gives, all of them."""
+    return Case(name, script(buffers(**shapes), body), inputs, expected, **more)
+
+
+def zeros(*shape: Any) -> np.ndarray:
+    """An argument that is written: a shape, and after it a dtype that is not float32."""
+    dtype = shape[-1] if shape and isinstance(shape[-1], str) else "float32"
+    return np.zeros(tuple(d for d in shape if not isinstance(d, str)), dtype)
+
+
+def ints(rng: np.random.Generator, shape: tuple[int, ...], below: int) -> np.ndarray:
+    """Indices, from 0."""
+    return rng.integers(0, below, shape).astype("int32")

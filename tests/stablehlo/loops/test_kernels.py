@@ -13,10 +13,21 @@ from relax2xla.ir import Function, IRModule, TensorStructInfo, Tuple, Var
 from relax2xla.script import from_source
 from relax2xla.stablehlo import loops
 from relax2xla.stablehlo.loops.repeat import function
-from tests.stablehlo.loops import control, pointwise, reductions
+from tests.stablehlo.loops import (
+    indexed,
+    norms,
+    pointwise,
+    products,
+    scans,
+    sequential,
+    threads,
+    totals,
+    windows,
+)
 from tests.stablehlo.loops.cases import Case
 
-CASES = [*pointwise.CASES, *reductions.CASES, *control.CASES]
+TABLES = (pointwise, totals, products, windows, norms, scans, indexed, sequential, threads)
+CASES: list[Case] = [case for table in TABLES for case in table.CASES]
 
 
 def lowered(text: str, args: list[Any]) -> tuple[Function, loops.Lowered]:

@@ -15,7 +15,7 @@ from relax2xla.ir import IRModule
 from relax2xla.script import from_source
 from relax2xla.tir.kernel.interpret import interpret
 from relax2xla.tir.kernel.well_formed import verify_well_formed
-from relax2xla.tvm.executables import build
+from relax2xla.tvm.runtime.executables import build
 
 HEAD = "from relax2xla.script import tir as T, ir as I\n"
 FLOATS = 'A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")'

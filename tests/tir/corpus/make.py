@@ -263,7 +263,7 @@ def of_mlc(folder: Path, scratch: Path) -> Iterator[tuple[str, str, str]]:
     import inspect
 
     sys.path.insert(0, str(Path(__file__).parents[3]))
-    from benchmarks.mlc_models import SMALL
+    from benchmarks.language_models.mlc_models import SMALL
 
     _import_mlc(folder, scratch)
     for target in ({"kind": "cuda", "arch": "sm_80"}, {"kind": "webgpu"}):

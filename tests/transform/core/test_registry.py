@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,12 @@ from relax2xla.transform.core import FunctionPass, Pass, register
 from relax2xla.transform.core.registry import all_passes, get_pass
 
 PASSES = all_passes()
+TESTS = Path(__file__).parents[2]
+ROOMS = (TESTS / "transform", TESTS / "kv_state")
+# Passes that no test calls by their names, and where they are tested.
+ELSEWHERE = {
+    "ChannelsLast": "tests/transform/layout/test_layout.py, as a part of the pipeline",
+}
 # Classes of passes that are made of others, and are no passes by themselves.
 FAMILIES = {
     "Unchanged",
@@ -55,6 +62,16 @@ def test_every_pass_says_what_it_is(name: str) -> None:
     assert 0 <= made.info.opt_level <= 3
     assert getattr(transform, name) is made
     assert name in dir(transform)
+
+
+def test_every_pass_is_named_by_a_test() -> None:
+    files = [p for room in ROOMS for p in room.rglob("*.py") if p != Path(__file__)]
+    words = set(re.findall(r"\w+", "\n".join(p.read_text("utf-8") for p in files)))
+    homes = {name: made.__module__.rpartition(".")[2] for name, made in PASSES.items()}
+    untested = {name for name, home in homes.items() if name not in words and home not in words}
+    assert untested == set(ELSEWHERE), (
+        "compare Before and Expected in a test file of the same room of tests/transform"
+    )
 
 
 def test_names_that_do_not_exist() -> None:

@@ -21,10 +21,11 @@ from relax2xla.transform.raising.composites import PATTERNS
 from relax2xla.transform.raising.graph import row_name
 from relax2xla.transform.raising.inline import inline_private
 from relax2xla.transform.raising.rows import TABLE
+from tests.transform.raising.operators import OPERATORS
+from tests.transform.raising.support import close, joined, leaves, lowered, param
 
 from .raise_programs import PROGRAMS
 from .raising_rules import FUNCTIONS, MORE, RULES
-from .test_raise_stablehlo import OPERATORS, close, joined, leaves, lowered, param
 
 # In the function itself, in one that it calls, in a branch, and in a loop.
 PLACES = 4

@@ -1,0 +1,1 @@
+"""What building, reading, writing and passes cost, and whether they come back the same."""

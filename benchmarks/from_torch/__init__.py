@@ -1,0 +1,1 @@
+"""Models and operators of torch through the importer, beside torch."""

@@ -1,0 +1,1 @@
+"""Imported models as functions of JAX."""

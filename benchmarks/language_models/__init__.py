@@ -1,0 +1,1 @@
+"""Language models: tokens a second, and the models of MLC-LLM."""

@@ -1,0 +1,1 @@
+"""Calls, memory and start-up of the machine, and whole models beside the peers."""

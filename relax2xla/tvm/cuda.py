@@ -1,1 +1,0 @@
-"""``tvm.relax.backend.cuda``: the room of :mod:`relax2xla.tvm.cublas`."""

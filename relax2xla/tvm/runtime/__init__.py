@@ -1,0 +1,1 @@
+"""What programs for TVM run on: arrays, devices, containers, executables, machines, sessions."""

@@ -1,0 +1,1 @@
+"""Compilers, libraries and folders that programs for TVM ask for by name."""
