@@ -151,6 +151,42 @@ def test_weights_that_change_nothing_are_written() -> None:
         assert str(text).count("dense<0.000000e+00> : tensor<4xf32>") == count
 
 
+@pytest.mark.parametrize("sizes", ["?", "2"])
+def test_a_weight_of_one_number_can_be_replaced(sizes: str, cli: Cli, tmp_path: Path) -> None:
+    """A norm's before training, also where sizes are given; what a layer fills in is no weight."""
+    (tmp_path / "m.mlir").write_text(NORM.replace("N", sizes))
+    w = np.float32([1, 2, 3])
+    np.savez(tmp_path / "w.npz", **{"norm.weight": w})
+    np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))
+    words = ("-i", tmp_path / "x.npy", "--weights", tmp_path / "w.npz", "-o", tmp_path / "y.npy")
+    shape = () if sizes == "2" else ("--shape", "n=2")
+    done = cli("run", tmp_path / "m.mlir", *words, *shape)
+    assert "weights: 1 of 1 from w.npz\n" in done.err
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.tile(w + 0.5, (2, 1)))
+    if shape:
+        assert "no such input" in cli("run", tmp_path / "m.mlir", *words, "--shape", "m=2").err
+
+
+NORM = """module {
+  func.func @main(%arg0: tensor<Nx3xf32> {relax2xla.shape = "n, 3"}) -> tensor<Nx3xf32> {
+    %w = stablehlo.constant dense<1.0> : tensor<3xf32> loc("norm.weight")
+    %b = stablehlo.constant dense<0.5> : tensor<3xf32> loc("norm")
+    %n = stablehlo.get_dimension_size %arg0, dim = 0 : (tensor<Nx3xf32>) -> tensor<i32>
+    %r = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+    %c = stablehlo.constant dense<3> : tensor<1xi32>
+    %s = stablehlo.concatenate %r, %c, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+    %0 = stablehlo.dynamic_broadcast_in_dim %w, %s, dims = [1] \
+: (tensor<3xf32>, tensor<2xi32>) -> tensor<Nx3xf32>
+    %1 = stablehlo.dynamic_broadcast_in_dim %b, %s, dims = [1] \
+: (tensor<3xf32>, tensor<2xi32>) -> tensor<Nx3xf32>
+    %2 = stablehlo.multiply %arg0, %0 : tensor<Nx3xf32> loc("norm")
+    %3 = stablehlo.add %2, %1 : tensor<Nx3xf32> loc("norm")
+    return %3 : tensor<Nx3xf32>
+  }
+}
+"""
+
+
 def test_what_a_model_and_a_file_of_weights_lack_is_told(
     model: Path, cli: Cli, tmp_path: Path
 ) -> None:

@@ -107,9 +107,7 @@ def test_what_no_artefact_holds() -> None:
         "stablehlo.add %arg0, %arg0 :", 'sdy.sharding_constraint %arg0 <@m, [{"x"}]> :'
     )
     mod = read(parse(text.replace("module {", 'module {\n  sdy.mesh @m = <["x"=2]>')))
-    with pytest.raises(
-        EmitError, match=r"this program has sdy\.mesh, sdy\.sharding_constr"
-    ):
+    with pytest.raises(EmitError, match=r"this program has sdy\.mesh, sdy\.sharding_constr"):
         to_stablehlo(mod, "portable")
 
 
