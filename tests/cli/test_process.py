@@ -53,6 +53,7 @@ def test_help_teaches(command: str, cli: Cli) -> None:
     assert done.code == 0
     assert f"relax2xla {command or 'inspect'} " in done.out.partition("\n\n")[2]
     assert "\x1b" not in done.out
+    assert "..." not in done.out.partition("\nCommands:\n")[2]  # no line is cut
 
 
 @pytest.mark.parametrize("command", COMMANDS)
