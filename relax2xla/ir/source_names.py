@@ -165,17 +165,21 @@ def module_of(span: Span | None) -> str:
     return child.name if plain else ""
 
 
-def names_as_attribute(func: Function, shown: Sequence[str]) -> dict[str, Any]:
+def names_as_attribute(
+    func: Function, shown: Sequence[str], dims: Mapping[str, str]
+) -> dict[str, Any]:
     """The names of a function for :data:`SOURCE_NAMES`: what is not in its text by itself.
 
-    ``shown``: the parameters' names in the text, where some are taken (``R``) or no identifiers.
+    ``shown``: the parameters' names in the text, where some are taken (``R``) or no identifiers;
+    ``dims``: those of symbolic dimensions, by their names in the text
     """
     told = zip(shown, func.params, strict=True)
     inputs = {name: source_name(p) or p.name_hint for name, p in told}
     # Of two parameters x the second is x_1, and neither is another's name.
     inputs = {s: name for s, name in inputs.items() if name != s and name not in shown}
     results = result_names(func) if "res_attrs" not in func.attrs else ()
-    found: dict[str, Any] = {"inputs": inputs, "results": list(results)}
+    taken = {s: name for s, name in dims.items() if name != s and name not in dims}
+    found: dict[str, Any] = {"inputs": inputs, "results": list(results), "dims": taken}
     return {k: v for k, v in found.items() if v}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from relax2xla import ir, tir
 from relax2xla.errors import BudgetError, TVMError
 from relax2xla.ir.expr import global_symbol
-from relax2xla.ir.lattice import held_shapes
+from relax2xla.ir.lattice import free_symbolic_vars, held_shapes
 from relax2xla.ir.object_path import ObjectPath
 from relax2xla.ir.op_param import as_dtype
 from relax2xla.ir.rewrite import post_order_deep
@@ -286,9 +286,15 @@ class _Printer(NodePrinter):
             self.quoted = True
             signature = self.signature(func, shown)
             self.quoted = False
+            names = {p.name_hint: self.names.of[id(p)] for p in func.params}
+            if "arg_attrs" in attrs:  # by the names of parameters
+                held = attrs["arg_attrs"].items()
+                attrs["arg_attrs"] = {names.get(name, name): value for name, value in held}
             if self.sources:
-                names = [self.names.of[id(p)] for p in func.params]
-                if told := names_as_attribute(func, names):
+                infos = [p.struct_info for p in func.params]
+                dims = {self.names.of[id(v)]: v.name for i in infos for v in free_symbolic_vars(i)}
+                shown = [self.names.of[id(p)] for p in func.params]
+                if told := names_as_attribute(func, shown, dims):
                     attrs[SOURCE_NAMES] = told
             with self.indented():
                 if attrs:

@@ -47,6 +47,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scopes = nodes[0].metadata_props.add()
     scopes.key, scopes.value = "pkg.torch.onnx.name_scopes", "['', 'encoder.0', 'matmul']"
     inputs = [
+        h.make_tensor_value_info("long", t, ["T", "R"]),
         h.make_tensor_value_info("in.x", t, ["n", 4]),
         h.make_tensor_value_info("n", t, ["n", 3]),
         *(h.make_tensor_value_info(name, t, ["n"]) for name in ODD),
@@ -66,7 +67,7 @@ def told(mod: IRModule) -> dict[str, Any]:
     spans = [b.span for block in main.body.blocks for b in block.bindings if b.span]
     return {
         "inputs": [source_name(p) or p.name_hint for p in main.params],
-        "dims": [str(p.struct_info.dims[0]) for p in main.params],  # type: ignore[union-attr]
+        "dims": [", ".join(map(str, p.struct_info.dims)) for p in main.params],  # type: ignore[union-attr,arg-type]
         "results": list(result_names(main)),
         "weights": {
             n for e in nodes if isinstance(e, Constant) and e.data.ndim for n in names_of(e.span)
@@ -82,7 +83,8 @@ def told(mod: IRModule) -> dict[str, Any]:
 def test_names_survive(forms: str, model: Path, tmp_path: Path) -> None:
     mod = load_model(model, False, {})
     wanted = told(mod)
-    assert wanted["inputs"] == ["in.x", "n", *ODD]
+    assert wanted["inputs"] == ["long", "in.x", "n", *ODD]
+    assert wanted["dims"][0] == "T, R"
     assert wanted["modules"] == {"encoder.0"}
     assert wanted["results"] == ["result['sum']", "file"]
     for i, form in enumerate(forms.split()):
@@ -101,7 +103,7 @@ def test_names_survive(forms: str, model: Path, tmp_path: Path) -> None:
 def test_a_run_takes_and_gives_names(model: Path, cli: Cli, tmp_path: Path) -> None:
     x, n = np.ones((2, 4), np.float32), np.zeros((2, 3), np.float32)
     odd = ["a/b", "a_b_1", "input_1st", "class", "R", "metadata", "t"]
-    np.savez(tmp_path / "in.npz", **{"in.x": x, "n": n, **dict.fromkeys(odd, n[:, 0])})
+    np.savez(tmp_path / "in.npz", **{"long": x, "in.x": x, "n": n, **dict.fromkeys(odd, n[:, 0])})
     other = {"layer.w": np.full((4, 3), 2, np.float32)}
     np.savez(tmp_path / "w.npz", **other)
     assert cli("convert", model, "-o", tmp_path / "m.mlir").code == 0
@@ -114,7 +116,12 @@ def test_a_run_takes_and_gives_names(model: Path, cli: Cli, tmp_path: Path) -> N
             assert sorted(found.files) == ["file", "result['sum']"]
             np.testing.assert_allclose(found["file"], x @ other["layer.w"])
     saved = load_module(tmp_path / "m.r2x")
-    assert [source_name(p) for p in saved.params("main")] == ["in.x", "n", *ODD]
+    assert [source_name(p) or p.name_hint for p in saved.params("main")] == [
+        "long",
+        "in.x",
+        "n",
+        *ODD,
+    ]
 
 
 def test_identifiers_follow_one_rule() -> None:
