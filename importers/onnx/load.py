@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from relax2xla.errors import TVMError
 from relax2xla.importers.onnx.engine.model import from_onnx
 from relax2xla.importers.onnx.read.source import read
 from relax2xla.ir import IRModule
+from relax2xla.ir.source_names import RESERVED, identifier
 
 # Sizes of symbolic dimensions by name, or the whole shape of an input by its name.
 Shapes = Mapping[str, int | Sequence[int]]
@@ -50,7 +50,9 @@ def _shape_dict(graph: GraphProto, shapes: Shapes) -> dict[str, list[int | str]]
     names = set(input_names(graph))
     inputs = {i.name: i.type.tensor_type for i in graph.input if i.name in names}
     # Parameters have names that are identifiers; either name is right here.
-    identifiers = {re.sub(r"\W", "_", name, flags=re.ASCII): name for name in inputs}
+    identifiers: dict[str, str] = {}
+    for name in inputs:
+        identifiers[identifier(name, identifiers, RESERVED)] = name
     made: dict[str, list[int | str]] = {}
     known: list[str] = []
     for name, tensor in inputs.items():
@@ -60,8 +62,10 @@ def _shape_dict(graph: GraphProto, shapes: Shapes) -> dict[str, list[int | str]]
                 dims.append(d.dim_value)
                 continue
             label = d.dim_param or f"{name}_{at}"
-            known.append(label)
-            size = shapes.get(label, label)
+            # What Relax calls it is right, too.
+            own = identifier(label, prefix="dim")
+            known += [label, own]
+            size = shapes.get(label, shapes.get(own))
             dims.append(size if isinstance(size, int) else label)
         if any(k in shapes for k in known):
             made[name] = dims

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -24,7 +23,9 @@ from relax2xla.ir.source_names import (
     ARG_INFO,
     INDEX_PATH,
     LOCATION,
+    RESERVED,
     SHAPE,
+    identifier,
     listed_names,
     path_name,
     source_name,
@@ -117,10 +118,6 @@ def _with_dims(func: Function, inputs: Shapes, outputs: Shapes, name: str) -> Fu
     return made.replace(ret_struct_info=returns)
 
 
-# What a text of the function calls by these names is something else.
-_RESERVED: Final = frozenset(("I", "R", "T", "cls", "metadata", "Module", "main"))
-
-
 def _named_params(func: Function) -> Function:
     """``func`` whose parameters have the names that the program gives them, as identifiers.
 
@@ -129,7 +126,7 @@ def _named_params(func: Function) -> Function:
     """
     attrs = func.attrs.get("arg_attrs", {})
     listed = listed_names(func, "inputs", len(func.params))
-    taken = {v.name for p in func.params for v in free_symbolic_vars(p.struct_info)} | _RESERVED
+    taken = {v.name for p in func.params for v in free_symbolic_vars(p.struct_info)} | RESERVED
     taken |= {p.name_hint for p in func.params}
     renamed: dict[str, str] = {}
     for i, p in enumerate(func.params):
@@ -145,25 +142,12 @@ def _named_params(func: Function) -> Function:
             p.span = Span(name, children=() if p.span is None else (p.span,), metadata=ARG_INFO)
         old = p.name_hint
         taken.discard(old)
-        p.vid.name_hint = renamed[old] = _identifier(name, taken)
+        p.vid.name_hint = renamed[old] = identifier(name, taken)
+        taken.add(p.name_hint)
     if attrs:
         held = {renamed.get(name, name): value for name, value in attrs.items()}
         func = func.with_attr("arg_attrs", held)
     return func
-
-
-def _identifier(name: str, taken: set[str]) -> str:
-    """``name`` as an identifier that is not in ``taken``, and put there."""
-    made = re.sub(r"\W+", "_", name, flags=re.ASCII)
-    made = made.strip("_") if made != name else name
-    if not made.isidentifier() or keyword.iskeyword(made):
-        made = f"arg_{made}"
-    base, number = made, 0
-    while made in taken:
-        number += 1
-        made = f"{base}_{number}"
-    taken.add(made)
-    return made
 
 
 def _learn(

@@ -78,7 +78,9 @@ def _status_of(run: Callable[[], object]) -> int:
 
 def _message(error: Exception) -> str:
     """The text of an error for someone who does not read tracebacks; no line is endless."""
-    return "\n".join(_clipped(line) for line in _full_message(error).split("\n"))
+    from relax2xla.cli.process.console import said
+
+    return "\n".join(_clipped(line) for line in said(_full_message(error)).split("\n"))
 
 
 def _clipped(line: str, most: int = 600) -> str:

@@ -43,6 +43,11 @@ def brief(node: e.Expr) -> str:
         case e.Call():
             attrs = "".join(f", {k}={v!r}" for k, v in node.attrs.items())
             return f"{leaf(node.op)}({', '.join(map(leaf, node.args))}{attrs})"
+        case e.SeqExpr():
+            count = sum(len(b.bindings) for b in node.blocks)
+            return f"<{count} binding{'s' * (count != 1)}, then {leaf(node.body)}>"
+        case e.If():
+            return f"<if {leaf(node.cond)}>"
         case e.Function():
             return f"function({', '.join(p.name_hint for p in node.params)})"
         case _:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import keyword
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from relax2xla import syntax
@@ -24,6 +25,8 @@ RESULT_INFO: Final = "jax.result_info"
 SHAPE: Final = "relax2xla.shape"
 #: The same in TensorFlow's programs, whose value is a path of one step or several.
 INDEX_PATH: Final = "tf_saved_model.index_path"
+#: What a text calls by these names is something else, so that no parameter is called so.
+RESERVED: Final = frozenset(("I", "R", "T", "cls", "metadata", "Module"))
 #: The function attribute that has these names in Relax text, and there alone.
 SOURCE_NAMES: Final = "source_names"
 #: The metadata of a parameter's span whose name a StableHLO program says as a location; ARG_INFO
@@ -33,6 +36,25 @@ LOCATION: Final = "loc"
 # Places in a tree as JAX writes them: result['logits'][0].value
 _STEP: Final = re.compile(r"""\[('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\]'"]+)\]|\.(\w+)""")
 _PATH: Final = re.compile(rf"(?:result)?(?:{_STEP.pattern})*")
+
+
+def identifier(name: str, *taken: Container[str], prefix: str = "input") -> str:
+    """``name`` of a source as a name in Relax: a Python identifier of ASCII, none of ``taken``.
+
+    What none may have is an underscore, several in a row are one, and none stands at an end:
+    ``params['w']`` is ``params_w``. ``prefix`` comes before digits and keywords (``input_0``), a
+    number behind what is taken (``w_1``). All importers follow this rule.
+    """
+    made = name
+    if not (name.isascii() and name.isidentifier()):
+        made = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    if not made or made[0].isdigit() or keyword.iskeyword(made):
+        made = f"{prefix}_{made}" if made else prefix
+    base, number = made, 0
+    while any(made in names for names in taken):
+        number += 1
+        made = f"{base}_{number}"
+    return made
 
 
 def source_name(param: Var) -> str:
@@ -133,12 +155,31 @@ def chain_of(names: Sequence[str]) -> Span | None:
     return made
 
 
-def names_as_attribute(func: Function) -> dict[str, Any]:
-    """The names of a function for :data:`SOURCE_NAMES`: what is not in its text by itself."""
-    inputs = {p.name_hint: source_name(p) for p in func.params if source_name(p)}
-    inputs = {own: name for own, name in inputs.items() if name != own}
+def module_of(span: Span | None) -> str:
+    """The module of the source that a span's name is in, where one is told behind the name."""
+    if span is None or span.kind != "name" or len(span.children) != 1:
+        return ""
+    (child,) = span.children
+    # The name of a frame, which JAX writes there, has a place in a file.
+    plain = child.kind == "name" and not child.children and not child.file
+    return child.name if plain else ""
+
+
+def names_as_attribute(
+    func: Function, shown: Sequence[str], dims: Mapping[str, str]
+) -> dict[str, Any]:
+    """The names of a function for :data:`SOURCE_NAMES`: what is not in its text by itself.
+
+    ``shown``: the parameters' names in the text, where some are taken (``R``) or no identifiers;
+    ``dims``: those of symbolic dimensions, by their names in the text
+    """
+    told = zip(shown, func.params, strict=True)
+    inputs = {name: source_name(p) or p.name_hint for name, p in told}
+    # Of two parameters x the second is x_1, and neither is another's name.
+    inputs = {s: name for s, name in inputs.items() if name != s and name not in shown}
     results = result_names(func) if "res_attrs" not in func.attrs else ()
-    found: dict[str, Any] = {"inputs": inputs, "results": list(results)}
+    taken = {s: name for s, name in dims.items() if name != s and name not in dims}
+    found: dict[str, Any] = {"inputs": inputs, "results": list(results), "dims": taken}
     return {k: v for k, v in found.items() if v}
 
 

@@ -17,11 +17,13 @@ from relax2xla.ir.lattice import (
     Mismatch,
     definable_vars,
     erase,
+    free_symbolic_vars,
     held_shapes,
     unify,
 )
 from relax2xla.ir.normal import outside_dataflow
 from relax2xla.ir.op import Op
+from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.ir.source_names import SOURCE_NAMES, with_names_of
 from relax2xla.ir.struct_info import show
 from relax2xla.ir.traits import Foreign
@@ -213,7 +215,7 @@ class FunctionParser(Evaluator):
         told = attrs.pop(SOURCE_NAMES, None)
         seq = ir.SeqExpr(blocks, result)
         made = ir.Function(head.params, seq, ret, head.flags.pure, attrs, where)
-        return made if told is None else with_names_of(made, told)
+        return made if told is None else with_names_of(_with_dims(made, told), told)
 
     def _func_attr(self, head: Signature, node: ast.stmt) -> None:
         call = node.value if isinstance(node, ast.Expr) else None
@@ -615,6 +617,17 @@ def _is_call_of(parser: Evaluator, node: ast.stmt, name: str) -> bool:
         return False
     value = parser.value(func)
     return isinstance(value, Marker) and value.name == name
+
+
+def _with_dims(func: ir.Function, told: Any) -> ir.Function:
+    """``func`` whose dimensions have the source's names, of which a text may have others: T_1."""
+    names = told.get("dims", {}) if isinstance(told, Mapping) else {}
+    found: dict[tir.Var, tir.Dim] = {}
+    for v in (v for p in func.params for v in free_symbolic_vars(p.struct_info)):
+        name = names.get(v.name) if isinstance(names, Mapping) else None
+        if isinstance(name, str) and name and v not in found:
+            found[v] = tir.Var(name, v.dtype)
+    return rewrite_function(func, symbolic=found) if found else func
 
 
 def _targets(node: ast.stmt) -> list[str]:

@@ -16,11 +16,11 @@ from typing import Any
 from relax2xla import ir, tir
 from relax2xla.errors import BudgetError, TVMError
 from relax2xla.ir.expr import global_symbol
-from relax2xla.ir.lattice import held_shapes
+from relax2xla.ir.lattice import free_symbolic_vars, held_shapes
 from relax2xla.ir.object_path import ObjectPath
 from relax2xla.ir.op_param import as_dtype
 from relax2xla.ir.rewrite import post_order_deep
-from relax2xla.ir.source_names import SOURCE_NAMES, names_as_attribute
+from relax2xla.ir.source_names import SOURCE_NAMES, module_of, names_as_attribute
 from relax2xla.script.literals import quote, scalar_text
 from relax2xla.script.marks import Marks, marked
 from relax2xla.script.metadata import CONSTANT, encode
@@ -271,8 +271,6 @@ class _Printer(NodePrinter):
     def print_public(self, func: ir.Function, name: str) -> None:
         """An outermost function."""
         attrs = dict(func.attrs)
-        if self.sources and (told := names_as_attribute(func)):
-            attrs[SOURCE_NAMES] = told
         flags: list[str] = [] if func.is_pure else ["pure=False"]
         if attrs.get("global_symbol") == name:
             del attrs["global_symbol"]
@@ -288,6 +286,16 @@ class _Printer(NodePrinter):
             self.quoted = True
             signature = self.signature(func, shown)
             self.quoted = False
+            names = {p.name_hint: self.names.of[id(p)] for p in func.params}
+            if "arg_attrs" in attrs:  # by the names of parameters
+                held = attrs["arg_attrs"].items()
+                attrs["arg_attrs"] = {names.get(name, name): value for name, value in held}
+            if self.sources:
+                infos = [p.struct_info for p in func.params]
+                dims = {self.names.of[id(v)]: v.name for i in infos for v in free_symbolic_vars(i)}
+                shown = [self.names.of[id(p)] for p in func.params]
+                if told := names_as_attribute(func, shown, dims):
+                    attrs[SOURCE_NAMES] = told
             with self.indented():
                 if attrs:
                     text = f"{self.relax('func_attr')}({self.sorted_dict(attrs)})"
@@ -440,11 +448,13 @@ class _Printer(NodePrinter):
             self.line(f"{self.names.define(b.var, b.var.name_hint)}{note} = {text}{source}")
 
     def source_note(self, b: ir.Binding) -> str:
-        """The comment with the source's name of what a binding computes."""
+        """The comment with the source's name of what a binding computes, and of its module."""
         span = (b.span or b.var.span) if self.sources else None
-        if span is None or span.kind != "name" or not span.name.isprintable():
+        if span is None or span.kind != "name" or not _can_be_read(span.name):
             return ""
-        return f"{SOURCE_MARK}{span.name}" if span.name.strip() == span.name != "" else ""
+        module = module_of(span)
+        behind = f"{SOURCE_MARK}{module}" if _can_be_read(module) else ""
+        return f"{SOURCE_MARK}{span.name}{behind}"
 
     def is_statement(self, b: ir.VarBinding) -> bool:
         """Whether a call is written without a variable: it gives nothing and nothing uses it.
@@ -660,6 +670,11 @@ def _priority(gvar: ir.GlobalVar, func: Any) -> int:
     if gvar.name_hint == "main":
         return 4
     return 3 if isinstance(func, ir.Function) else 1 if isinstance(func, tir.PrimFunc) else 2
+
+
+def _can_be_read(name: str) -> bool:
+    """Whether a comment can have this name: it is one line, and ends nowhere before its end."""
+    return name.isprintable() and name.strip() == name != "" and SOURCE_MARK not in name
 
 
 def _calls_rows(func: Any) -> bool:

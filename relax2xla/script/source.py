@@ -92,13 +92,18 @@ class Source:
         )
 
     def statement_span(self, node: ast.stmt) -> Span:
-        """The place of a statement, and the name in a comment ``#: encoder.0`` behind it."""
+        """The place of a statement, and the name in a comment ``#: encoder.0`` behind it.
+
+        In ``#: node_linear  #: encoder.0`` the second is the module that it is in.
+        """
         span = self.span(node)
         rest = self.lines[span.end_line - 1][span.end_column - 1 :] if node.end_lineno else ""
-        name = rest.strip().removeprefix(SOURCE_MARK.strip())
-        if name == rest.strip() or not name.strip():
+        before, mark, text = rest.strip().partition(SOURCE_MARK.strip())
+        name, _, module = (part.strip() for part in text.partition(SOURCE_MARK))
+        if before or not mark or not name:
             return span
-        return dataclasses.replace(span, name=name.strip(), kind="name")
+        within = (Span(module),) if module else ()
+        return dataclasses.replace(span, name=name, kind="name", children=within)
 
     def fail(self, node: Node, message: str, cause: BaseException | None = None) -> NoReturn:
         """Raise a DiagnosticError that shows ``node``'s line with carets under it."""

@@ -71,6 +71,22 @@ def _register_passes() -> None:
     stablehlo.register_stablehlo_passes()
 
 
+def lower_chlo(module: ir.Module) -> None:
+    """Write operations of CHLO as those of StableHLO, in place, where it has passes for them."""
+    if not any(op.name.startswith("chlo.") for op in operations(module)):
+        return
+    _register_passes()
+    passes = "chlo-legalize-to-stablehlo,shape-legalize-to-stablehlo"
+    with module.context, ir.Location.unknown():
+        pipeline = passmanager.PassManager.parse(f"builtin.module(func.func({passes}))")
+        pipeline.run(module.operation)
+    # Shapes are integers to StableHLO and indices to the passes, which leave casts between these.
+    for op in operations(module):
+        if op.name == "builtin.unrealized_conversion_cast":
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
+
+
 def operations(root: Any) -> list[ir.Operation]:
     """``root`` (a module or an operation) and all operations in it, what is inside first.
 

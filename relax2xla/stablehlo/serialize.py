@@ -13,7 +13,7 @@ from relax2xla.stablehlo.codecs import type_to_sinfo
 from relax2xla.stablehlo.described import described
 from relax2xla.stablehlo.emitter import LeftOut, emit
 from relax2xla.stablehlo.locations import read_location
-from relax2xla.stablehlo.mlir import context, first_line, ir, operations, to_bytecode
+from relax2xla.stablehlo.mlir import context, first_line, ir, lower_chlo, operations, to_bytecode
 from relax2xla.stablehlo.mlir import stablehlo as hlo
 from relax2xla.stablehlo.origin import as_read
 from relax2xla.stablehlo.untrusted import bytecode, guard, limits
@@ -68,6 +68,9 @@ def serialize(
 
 def _portable(module: ir.Module, target: str) -> bytes:
     said: list[str] = []
+    lower_chlo(module)
+    # Told now: where it fails, the writer leaves the operations of its own dialect.
+    foreign = _foreign_ops(module)
     handler: Any = module.context.attach_diagnostic_handler(
         lambda d: said.append(f"{d.message} (at {_place(d.location)})") is None
     )
@@ -83,7 +86,7 @@ def _portable(module: ir.Module, target: str) -> bytes:
                 f"{what} at {place}: the operation, one of its attributes or one of its types "
                 "came later; name a newer version"
             ) from e
-        if foreign := _foreign_ops(module):
+        if foreign:
             raise EmitError(
                 f"a portable artefact holds StableHLO only; this program has {foreign}. Write it "
                 'as form="bytecode", or lower these operations before'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
@@ -136,6 +137,11 @@ forward.example_args = (
 def made():
     return forward, forward.example_args
 
+def other_forward(params, x):
+    return {"y": -(x @ params["w"])}
+
+other_forward.example_args = forward.example_args
+
 def shapeless(x):
     return x
 """
@@ -160,6 +166,20 @@ def test_a_function_of_jax(function: str, here: Path, cli: Cli) -> None:
     assert cli("run", f"jax:some_program:{function}", "--json", "--memory").code == 2
 
 
+def test_texts_say_the_name_that_was_given(here: Path, cli: Cli) -> None:
+    """And not the file that was made of it, which nobody knows."""
+    name = "jax:some_program:forward"
+    for words in (("inspect",), ("inspect", "--json"), ("convert", "-o", "m.mlir", "--json")):
+        done = cli(words[0], name, *words[1:])
+        assert name in done.out
+        assert "relax2xla-" not in done.out + done.err
+    done = cli("inspect", name, "--support")
+    assert f"{name} is StableHLO text" in done.err
+    done = cli("diff", name, "jax:some_program:other_forward")
+    assert f"{name}\n" in done.out
+    assert "relax2xla-" not in done.out
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -169,7 +189,8 @@ def test_a_function_of_jax(function: str, here: Path, cli: Cli) -> None:
         ("jax:some_program:shapeless", "give the function an attribute example_args"),
         ("jax:", "name a model"),
         ("hf:./no-folder", "expected a folder that save_pretrained of transformers wrote"),
-        ("other:name", "there is no such file"),
+        ("other:name", "names begin with torchvision:, timm:, hf:, jax:"),
+        ("torchvison:name", "did you mean torchvision:name?"),
     ],
 )
 def test_wrong_names(name: str, message: str, here: Path, cli: Cli) -> None:
@@ -207,6 +228,10 @@ def test_a_package_that_is_not_there(here: Path, cli: Cli, monkeypatch: pytest.M
     monkeypatch.setattr(named_models, "_PACKAGES", {"timm": "no_such_package"})
     done = cli("inspect", "timm:vit")
     assert "needs the package no_such_package; pip install no_such_package" in done.err
+    monkeypatch.setattr(named_models, "_PACKAGES", {"hf": "json"})
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "torch" else found(n))
+    assert "hf:bert needs the package torch; pip install torch" in cli("run", "hf:bert").err
 
 
 def test_a_model_of_torchvision(here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

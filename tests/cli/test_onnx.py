@@ -194,6 +194,9 @@ CHAIN = [
     helper.make_node("Split", ["b"], ["c", "d"], num_outputs=2, axis=0, name="third"),
     helper.make_node("Add", ["c", "d"], ["y"], name="last"),
 ]
+# As torch.onnx.export tells the modules that a node is in.
+_SCOPES = CHAIN[1].metadata_props.add()
+_SCOPES.key, _SCOPES.value = "pkg.torch.onnx.name_scopes", "['', 'encoder.0', 'softmax']"
 
 
 def test_verify_compares_with_both_references(tmp_path: Path, cli: Cli) -> None:
@@ -243,7 +246,8 @@ def test_taps_name_the_first_node_that_departs(
         assert (first["node"], first["op"], first["output"]["name"]) == ("second", "Softmax", "b")
         assert first["output"]["largest"] == pytest.approx(0.25)
         assert first["largest relative error of its inputs"] < 1e-5
-    assert "first departure: node 'second' (Softmax), output 'b', float32 2x3: max abs" in text
+    assert first["module"] == "encoder.0"
+    assert "first departure: node 'second' (Softmax) of encoder.0, output 'b', float32 2x3" in text
     table = text.partition("what departs, in the order of the program\n")[2].splitlines()
     assert [line.split()[:2] for line in table[:2]] == [["layer", "value"], ["second", "b"]]
     assert "first departure" not in alone

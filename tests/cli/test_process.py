@@ -54,6 +54,7 @@ def test_help_teaches(command: str, cli: Cli) -> None:
     example = f"relax2xla {command or 'inspect'} "
     assert example in done.out.partition("\n\n")[2], "its docstring ends with an example"
     assert "\x1b" not in done.out
+    assert "..." not in done.out.partition("\nCommands:\n")[2]  # no line is cut
 
 
 @pytest.mark.parametrize("command", COMMANDS)

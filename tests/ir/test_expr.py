@@ -319,3 +319,6 @@ def test_programs_print_as_scripts_and_show_briefly() -> None:
         assert "R.nn.relu(x)" in str(node)
         assert "\n" not in repr(node)
     assert repr(block) == "<DataflowBlock of 1 binding>"
+    assert repr(func.body) == "<1 binding, then y>"
+    branch = ir.SeqExpr([], x)
+    assert repr(ir.If(Var("c", TensorStructInfo((), "bool")), branch, branch)) == "<if c>"

@@ -6,10 +6,8 @@ outputs.
 
 from __future__ import annotations
 
-import keyword
-import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
@@ -29,7 +27,7 @@ from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.modules import load_modules
 from relax2xla.ir import Expr, IRModule, ObjectStructInfo, Span, TensorStructInfo, Tuple, Var
-from relax2xla.ir.source_names import with_result_names
+from relax2xla.ir.source_names import RESERVED, identifier, with_result_names
 from relax2xla.tir import Dim
 
 # An integer initializer of at most so many values may say a shape: it is folded even where
@@ -315,7 +313,7 @@ class Importer:
         if not fresh and name in self.expressions:
             return self.expressions.value(name, self.symbol)
         if fresh or name not in self.symbols:
-            made = tir.Var(self.unique(_identifier(name, "dim")), "int64")
+            made = tir.Var(self.unique(name, "dim"), "int64")
             if fresh:
                 return made
             self.symbols[name] = made
@@ -369,24 +367,13 @@ class Importer:
         if not self.sanitize:
             self.names.add(name)
             return name
-        made = self.unique(_identifier(name, "input"))
+        made = self.unique(name, "input", RESERVED)
         if made != name:
             warnings.warn(f"Renaming name {name} to {made}", stacklevel=6)
         return made
 
-    def unique(self, name: str) -> str:
-        """``name``, with a number if it is taken."""
-        made, count = name, 0
-        while made in self.names:
-            count += 1
-            made = f"{name}_{count}"
+    def unique(self, name: str, prefix: str, others: Container[str] = ()) -> str:
+        """``name`` as an identifier that is not taken, and is from now on; none of ``others``."""
+        made = identifier(name, self.names, others, prefix=prefix)
         self.names.add(made)
         return made
-
-
-def _identifier(name: str, prefix: str) -> str:
-    """``name`` with everything replaced that an identifier cannot have."""
-    made = re.sub(r"\W", "_", name, flags=re.ASCII)
-    if not made or not (made[0].isalpha() or made[0] == "_") or keyword.iskeyword(made):
-        made = f"{prefix}_{made}"
-    return made

@@ -57,7 +57,9 @@ def inspect(
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
-    """Show a model's signature, operators, weights, and what runs where.
+    """Show a model's signature, operators and weights.
+
+    And what runs where: on the device, or in steps on the host.
 
     With --support the exit status is 0 where every operator and attribute is supported, 1 where
     something is missing, and 2 where the file cannot be read.
@@ -113,10 +115,10 @@ def convert(
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
-    """Convert a model to Relax text, StableHLO text, bytecode or a portable artefact.
+    """Convert a model to Relax text or StableHLO.
 
-    Weights stand in the program, or in a .safetensors file beside it. Each file appears complete or
-    not at all.
+    StableHLO is written as text, bytecode or a portable artefact. Weights stand in the program, or
+    in a .safetensors file beside it. Each file appears complete or not at all.
 
     \b
     relax2xla convert model.onnx -o model.relax        read and edit it as Relax
@@ -250,7 +252,7 @@ def compile_(
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
-    """Save a model as one file with its weights and compiled code (.r2x).
+    """Save a model with its weights and compiled code (.r2x).
 
     Running it needs neither torch, onnx nor the model. On another kind of processor, or with
     another jaxlib, XLA compiles its program anew. OUT appears complete or not at all.
@@ -293,11 +295,11 @@ def quantize(
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
-    """Write a model with weights in integers of 8 or 4 bits, with a scale a group.
+    """Write a model with weights in integers of 8 or 4 bits.
 
-    Activations stay as they are. The weights of products, convolutions and tables are quantised;
-    they are computed again once, when the model is loaded, so that the file is small and the speed
-    stays.
+    A group of weights has a scale, and activations stay as they are. The weights of products,
+    convolutions and tables are quantised; they are computed again once, when the model is loaded,
+    so that the file is small and the speed stays.
 
     \b
     relax2xla quantize model.onnx -o model.mlirbc
@@ -356,9 +358,10 @@ def view(
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
-    """Draw a model: one HTML page with its graph, weights and texts, which works offline.
+    """Draw a model: one HTML page that works offline.
 
-    FILE may also be an executable that relax2xla compile saved (.r2x).
+    It has the graph, weights and texts. FILE may also be an executable that relax2xla compile saved
+    (.r2x).
 
     \b
     relax2xla view model.onnx                       writes model.html

@@ -21,6 +21,7 @@ FILE = Annotated[
     Path,
     typer.Argument(
         callback=by_name,
+        metavar="FILE",
         help="A model: .onnx, .pt2 (with --trust), .mlir, .mlirbc, .stablehlo, .relax or .py, or "
         "what jax.export serialised. Or one by name, where the package is installed: "
         "torchvision:resnet50, timm:NAME, hf:FOLDER or a cached name, jax:MODULE:FUNCTION.",

@@ -75,7 +75,7 @@ def verify(
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
-    """Compare the results with those of the framework that the model comes from.
+    """Compare results with the framework that a model comes from.
 
     The reference is torch for .pt2; for .onnx there are two, onnx.reference and, where it is
     installed, ONNX Runtime. StableHLO is compiled by XLA as the file has it, Relax text without any
@@ -122,7 +122,7 @@ def bench(
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
-    """Measure the latency beside the frameworks that can run the same file.
+    """Measure the latency beside frameworks that run the file.
 
     ONNX Runtime for .onnx, torch for .pt2, and plain jax.jit of the program as the file has it for
     StableHLO and Relax. All run in turn, round by round, on the same inputs; shown are medians.
@@ -236,7 +236,7 @@ def diff(
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
-    """Show the first place where two programs are not the same, or how two models differ.
+    """Show where two programs, or how two models differ.
 
     Structure, operators, attributes, types and constants are compared; names of variables and
     places in the source are not. Models are compared by the names and types of inputs and outputs,
@@ -361,11 +361,12 @@ def reduce(
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
-    """Shrink a program for as long as a command of yours succeeds (delta debugging).
+    """Shrink a program while a command of yours succeeds.
 
-    Bindings, results, branches, functions and weights are left out, in large parts first; what was
-    computed from them takes an operand, a new input or zeros of the same shape and dtype. Each
-    program that is tried is well-formed. Ctrl-C ends the search and keeps the smallest so far.
+    Bindings, results, branches, functions and weights are left out, in large parts first, by delta
+    debugging; what was computed from them takes an operand, a new input or zeros of the same shape
+    and dtype. Each program that is tried is well-formed. Ctrl-C ends the search and keeps the
+    smallest so far.
 
     A command that succeeds for any failure finds some failure; look for the message of yours.
 

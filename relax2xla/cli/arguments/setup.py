@@ -48,7 +48,7 @@ def cache(
 def doctor(
     json: JSON = False,
 ) -> None:
-    """Show what is installed, what this machine has, and what is missing.
+    """Show what is installed, and what is missing.
 
     Versions, processor, devices, what oneDNN computes, the disk cache, and the extras that are not
     there with the line that installs them. A small program is run; the exit status is 1 where that
@@ -70,7 +70,7 @@ def config(
         bool, typer.Option("--example", help="Print an example of the file.")
     ] = False,
 ) -> None:
-    """Show the settings, their environment variables, and the file that sets them.
+    """Show the settings, their variables, and their file.
 
     The file is ~/.config/relax2xla/config.toml, or what RELAX2XLA_CONFIG names. Its table
     [settings] stands for the variables, which win; a table with the name of a command has defaults

@@ -171,7 +171,8 @@ def _print(found: dict[str, Any]) -> None:
             own = f" ({p['source_name']})" if p["source_name"] != p["name"] else ""
             out(f"  {p['name']}{own}: {p['struct_info']}{more}")
         if f["result"] is not None:
-            out(f"  -> {f['result']}")
+            names = f"{', '.join(f['result_names'])}: " if any(f.get("result_names", ())) else ""
+            out(f"  -> {names}{f['result']}")
     if found["symbolic_dimensions"]:
         out(f"\nsymbolic dimensions: {', '.join(found['symbolic_dimensions'])}")
     w = found["weights"]

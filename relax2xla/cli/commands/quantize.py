@@ -57,8 +57,9 @@ def run_quantize(
     before, after = (weights(list(m.relax_functions().values())) for m in (mod, made))
     if before["bytes"] == after["bytes"]:
         raise TVMError(
-            f"{file} has no weights to quantise: float constants that products, convolutions or "
-            "tables read (weights that are arguments are bound with BindParams first)"
+            f"{file} has no weights to quantise: float constants of at least "
+            f"{quantised.least:,} elements that products, convolutions or tables read (weights "
+            "that are arguments are bound with BindParams first)"
         )
     note(f"{_counted(before)} before; {_counted(after)} now, scales among them")
     found: dict[str, Any] = {"file": str(file), "bits": bits, "group": group}

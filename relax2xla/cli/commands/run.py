@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from relax2xla.cli.commands.inspect import STABLEHLO
 from relax2xla.cli.figures.reports import Reports, compile_ahead, report, report_memory
 from relax2xla.cli.process.console import loading, note, out, print_json, status, table
 from relax2xla.cli.process.signals import interruptible
@@ -38,7 +39,7 @@ from relax2xla.cli.reading.values import (
 )
 from relax2xla.cli.reading.weights import set_weights
 from relax2xla.errors import FileFormatError, TVMError
-from relax2xla.importers.files import check_file, check_target, write_atomically
+from relax2xla.importers.files import check_file, check_target, format_of, write_atomically
 from relax2xla.vm.pjrt import cache
 
 
@@ -76,6 +77,9 @@ def run_run(
     from relax2xla.vm.plan.build import build
 
     saved = file.suffix.lower() == ".r2x"
+    # XLA computes what depends on constants alone where it puts sizes into a StableHLO program, and
+    # weights lose their names; the machine puts the sizes in when the weights are arguments.
+    late = weights is not None and not saved and format_of(file).name in STABLEHLO
     if saved:
         from relax2xla.vm.save.reader import load_module
 
@@ -85,13 +89,13 @@ def run_run(
         with loading(file.name):
             executable = load_module(file, compiled=trust, native=trust)
     else:
-        mod = load_model(file, trust, shapes)
+        mod = load_model(file, trust, {} if late else shapes)
         start = time.perf_counter()
         executable = build(mod)
     machine = VirtualMachine(executable, device)
     name = entry_name(list(machine.executable), function)
     main = machine[name]
-    if saved:
+    if saved or late:
         check_shapes(leaves_of(main.params), shapes)
     with loading("weights"):
         if weights is not None:

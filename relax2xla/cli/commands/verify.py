@@ -195,7 +195,8 @@ def _print_taps(taps: Mapping[str, Any]) -> None:
         error = row.expected and f"expected {row.expected}"
         error = error or f"max abs {row.largest:.2e}, max rel {row.relative:.2e}"
         made = f"{row.name!r} ({first['where']})" if "where" in first else ""
-        made = made or f"node {first['node']!r} ({first['op']}), output {row.name!r}"
+        within = f" of {first['module']}" if first.get("module") else ""
+        made = made or f"node {first['node']!r} ({first['op']}){within}, output {row.name!r}"
         out(f"first departure: {made}, {row.dtype} {row.shape}: {error}")
         off = first.get("largest relative error of its inputs")
         if off is not None:

@@ -35,7 +35,7 @@ from relax2xla.ir import (
     Var,
 )
 from relax2xla.ir.rewrite import bindings_of, post_order
-from relax2xla.ir.source_names import full_names, result_names, source_name
+from relax2xla.ir.source_names import full_names, module_of, result_names, source_name
 from relax2xla.ir.struct_info import show
 
 #: A page with more nodes than this is more than a browser, and a reader, can hold.
@@ -175,16 +175,6 @@ def name_of(span: Span | None) -> str:
             break
         span = span.children[0]
     return span.name if span is not None and span.kind == "name" else ""
-
-
-def module_of(span: Span | None) -> str:
-    """The module of the source that a span's name is in, where one is told behind the name."""
-    if span is None or span.kind != "name" or len(span.children) != 1:
-        return ""
-    (child,) = span.children
-    # The name of a frame, which JAX writes there, has a place in a file.
-    plain = child.kind == "name" and not child.children and not child.file
-    return child.name if plain else ""
 
 
 def parts_of(name: str) -> tuple[list[str], str]:

@@ -23,16 +23,33 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 __all__ = [
-    "coloured", "good", "keep_for_json", "loading", "note", "out", "plain_table", "print_json",
-    "progress", "quiet", "size", "standard_output", "status", "table", "weights_text",
+    "called", "coloured", "good", "keep_for_json", "loading", "note", "out", "plain_table",
+    "print_json", "progress", "quiet", "said", "size", "standard_output", "status", "table",
+    "weights_text",
 ]  # fmt: skip
 
 _NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|-?inf|nan|")
 
 
+# What the user calls a file that was made for a command, by its path.
+_called: dict[str, str] = {}
+
+
+def called(path: str, name: str) -> None:
+    """From now on texts say ``name`` where they would say ``path``, which no user knows."""
+    _called[path] = name
+
+
+def said(text: str) -> str:
+    """``text`` as the user is to read it."""
+    for path, name in _called.items():
+        text = text.replace(path, name)
+    return text
+
+
 def out(text: str = "") -> None:
     """One line, or several, on standard output."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{said(text)}\n")
 
 
 # Standard output, where JSON alone may be written to it.
@@ -71,18 +88,20 @@ def standard_output() -> Generator[None]:
 
 def print_json(data: Any) -> None:
     """``data`` as JSON on standard output; numbers that JSON has not ("inf", "nan") are text."""
-    text = json.dumps(_finite(data), indent=2, allow_nan=False)
+    text = json.dumps(_plain(data), indent=2, allow_nan=False)
     (_kept[0] if _kept else sys.stdout).write(f"{text}\n")
 
 
-def _finite(data: Any) -> Any:
+def _plain(data: Any) -> Any:
     match data:
+        case str():
+            return said(data)
         case float():
             return data if math.isfinite(data) else str(data)
         case Mapping():
-            return {k: _finite(v) for k, v in data.items()}
+            return {k: _plain(v) for k, v in data.items()}
         case list() | tuple():
-            return [_finite(v) for v in data]
+            return [_plain(v) for v in data]
         case _:
             return data
 
@@ -98,7 +117,7 @@ def quiet(asked: bool) -> None:
 def note(text: str) -> None:
     """One line on standard error, unless the user wants none."""
     if not _quiet[0]:
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{said(text)}\n")
 
 
 def good(text: str, is_good: bool) -> str:
@@ -116,6 +135,7 @@ def coloured(stream: object) -> bool:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
     """A table; columns after the first that hold numbers are aligned to the right."""
+    title, rows = said(title), [[said(cell) for cell in row] for row in rows]
     numeric = [i > 0 and all(_NUMBER.fullmatch(r[i]) for r in rows) for i in range(len(columns))]
     if coloured(sys.stdout):
         from rich import box

@@ -152,11 +152,15 @@ class OnnxTaps:
             ],
         }
         if departing:
+            from relax2xla.importers.onnx.engine.functions import module_of
+
             node, row = self.makers[departing[0]], rows[departing[0]]
             taken = [rows[i].relative for i in node.input if i in rows]
             found["first"] = {
                 "node": node.name,
                 "op": node.op_type,
+                # Where torch.onnx.export wrote the model: the module there.
+                "module": next((span.name for span in module_of(node)), ""),
                 "output": row,
                 "largest relative error of its inputs": max(taken, default=0.0),
             }

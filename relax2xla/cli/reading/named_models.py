@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from relax2xla.cli.process.console import note, status
+from relax2xla.cli.process.console import called, note, status
 from relax2xla.cli.process.signals import Interrupted
 from relax2xla.errors import TVMError
 
@@ -35,11 +35,20 @@ def made_here(file: Path) -> bool:
 def resolved(file: Path) -> Path:
     """``file``, or the one that is exported of the model that it names."""
     kind, colon, name = str(file).partition(":")
-    if not colon or kind not in _MAKERS or file.exists():
+    if not colon or file.exists():
         return file
-    package = _PACKAGES[kind]
-    if importlib.util.find_spec(package) is None:
-        raise TVMError(f"{file} needs the package {package}; pip install {package}")
+    if kind not in _MAKERS:
+        # A path may have a colon, too.
+        near = difflib.get_close_matches(kind, _MAKERS, 1)
+        like = f"; did you mean {near[0]}:{name}?" if near else ""
+        raise TVMError(
+            f"{file}: there is no such file, and no models of such a name; names begin with "
+            f"{', '.join(f'{k}:' for k in _MAKERS)}{like}"
+        )
+    # transformers is installed without torch, too.
+    for package in (_PACKAGES[kind], *(() if kind == "jax" else ("torch",))):
+        if importlib.util.find_spec(package) is None:
+            raise TVMError(f"{file} needs the package {package}; pip install {package}")
     if not name:
         raise TVMError(f"{kind}: is followed by nothing; name a model, such as {_EXAMPLES[kind]}")
     folder = Path(tempfile.mkdtemp(prefix="relax2xla-"))
@@ -55,6 +64,7 @@ def resolved(file: Path) -> Path:
             first = (str(e).strip() or type(e).__name__).splitlines()[0][:300]
             raise TVMError(f"{file} cannot be made: {type(e).__name__}: {first}") from e
     _MADE.add(made)
+    called(str(made), str(file))
     return made
 
 

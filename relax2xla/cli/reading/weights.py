@@ -16,7 +16,7 @@ _CHECKPOINTS = (".pt", ".pth", ".ckpt", ".bin")
 
 
 def set_weights(machine: VirtualMachine, path: Path) -> None:
-    """Use the weights in ``path`` from now on; says which of the model's it does not have.
+    """Use the weights in ``path`` from now on; says which names the one has and the other not.
 
     Raises FileFormatError for a file that cannot be read or has none of them, CallError for
     weights that do not fit.
@@ -35,7 +35,13 @@ def set_weights(machine: VirtualMachine, path: Path) -> None:
     machine.set_params({n: found[n] for n in used})
     note(f"weights: {len(used)} of {len(known)} from {path.name}")
     if left := [n for n in known if n not in found]:
-        note(f"as the model has them: {', '.join(left[:10])}{', ...' if len(left) > 10 else ''}")
+        note(f"as the model has them: {_few(left)}")
+    if more := [n for n in found if n not in known]:
+        note(f"not in the model: {_few(more)}")
+
+
+def _few(names: list[str]) -> str:
+    return f"{', '.join(names[:10])}{', ...' if len(names) > 10 else ''}"
 
 
 def read_weights(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Constant, Expr, Tuple
 from relax2xla.ir.op import Rule, op
 from relax2xla.ir.op_param import IntsLike
+from relax2xla.ir.source_names import names_of
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.ir.traits import Normalises, Opaque
 from relax2xla.op.shared.checks import FLOAT, differ, norm_axes, norm_axis, want_tensor
@@ -86,7 +87,10 @@ def _given(gamma: Expr, beta: Expr, scale: bool, center: bool) -> tuple[Expr | N
 
 
 def _is_all(x: Expr, value: int) -> bool:
-    return isinstance(x, Constant) and bool((x.data == value).all())
+    """Whether that is known, and no weight of the source: a trained one may take its place."""
+    if not isinstance(x, Constant) or names_of(x.span):
+        return False
+    return bool((x.data == value).all())
 
 
 def _affine(x: Expr, gamma: Expr | None, beta: Expr | None, axes: Sequence[int]) -> Expr:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy.typing as npt
 
 from relax2xla.analysis.unused import remove_all_unused
+from relax2xla.dtypes import dtype_name, is_float
 from relax2xla.ir import (
     Binding,
     BindingBlock,
@@ -47,7 +48,8 @@ SMALL_BYTES = 256
 # A lifted result has at most so many times the elements of what it is computed from (two: unpacking
 # of four-bit weights).
 MAX_GROWTH = 2
-# Elements up to which an operand of a product that is one number everywhere is an argument.
+# Elements up to which a weight, or an operand of a product, that is one number everywhere is an
+# argument.
 MAX_DENSE = 1 << 26
 
 Array = npt.NDArray[Any]
@@ -253,6 +255,8 @@ class _Split:
         self.light: set[Var] = set()
         # Splats that are arguments all the same, by the identity of their array.
         self.dense: set[int] = set()
+        calls = (b.value for block in func.body.blocks for b in block.bindings)
+        self.layers = {c.span.name for c in calls if isinstance(c, Call) and c.span is not None}
         for block in func.body.blocks:
             for b in block.bindings:
                 if isinstance(b, VarBinding):
@@ -264,13 +268,23 @@ class _Split:
     def is_weight(self, node: Expr) -> bool:
         """Whether a constant is an argument: a weight with a name, or a large array.
 
-        Other splats stay. Weights with names can be updated, however small they are.
+        Weights with names can be updated, however small they are, and although they are a splat in
+        a program's text, as a norm's are before training. Other splats stay.
         """
         if not isinstance(node, Constant):
             return False
         if any(node.data.strides):
             return node.data.nbytes > SMALL_BYTES or bool(_name(node))
-        return id(node.data) in self.dense
+        return id(node.data) in self.dense or self._is_named(node)
+
+    def _is_named(self, node: Constant) -> bool:
+        """Whether a splat of floats has a name of its own: others have that of their layer."""
+        span, data = node.span, node.data
+        if span is None or span.kind != "name" or not span.name or span.children or span.file:
+            return False
+        if not data.ndim or data.size > MAX_DENSE or not is_float(dtype_name(data.dtype)):
+            return False
+        return span.name not in self.layers
 
     def _note_contraction(self, value: Expr) -> None:
         """Make arguments of operands that are the same number everywhere.
