@@ -22,6 +22,7 @@ from relax2xla.transform.cpu.sums import SumsAsProducts
 from relax2xla.transform.cpu.winograd import UseWinograd
 from relax2xla.transform.layout.channels_last import ChannelsLast
 from relax2xla.transform.layout.feature_major import FeatureMajor, reads_weights_as_they_lie
+from relax2xla.transform.lower.recover_reshape import RecoverReshape
 from relax2xla.transform.normal.canonicalize import CanonicalizeBindings
 from relax2xla.transform.normal.dead_code import DeadCodeElimination
 from relax2xla.transform.normal.inline import InlineSymbolicFunctions
@@ -84,6 +85,7 @@ def default(layout: str = "NHWC", winograd: bool | None = None, for_jax: bool = 
     at_load = not for_jax
     passes: list[Pass] = [
         InlineSymbolicFunctions(),
+        RecoverReshape(),
         FoldBatchNorm(into_weights=at_load),
         CanonicalizeBindings(),
     ]

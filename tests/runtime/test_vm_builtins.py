@@ -49,7 +49,7 @@ def test_what_a_cache_starts_with() -> None:
         (lambda c: builtin("append")(c, np.zeros((1, 3))), "the cache is of float32"),
         (lambda c: builtin("append")(c, np.zeros((3, 2), np.float32)), "no whole number"),
         (lambda c: builtin("array_popn")([c], 3), "cannot take 3 of 2"),
-        (lambda c: builtin("create")(np.zeros(2), (2,), 3), "3 entries in a cache of 2"),
+        (lambda c: builtin("create")(np.zeros(2), (2,), 3), "3 of 2 entries in a cache of 2"),
     ],
 )
 def test_mistakes_leave_a_cache_as_it_was(call: Callable[[Any], Any], message: str) -> None:

@@ -144,6 +144,11 @@ def _activation(fields: Fields, *names: str) -> str:
 def _rope(fields: Fields, kind: str | None = None) -> dict[str, Any]:
     """The description of a rotation: ``rope_parameters`` of new files, two fields of older ones."""
     new, old = fields.get("rope_parameters"), fields.get("rope_scaling")
+    for name, given in (("rope_parameters", new), ("rope_scaling", old)):
+        if given and not isinstance(given, dict):
+            raise FileFormatError(
+                f"config.json: {name}={given!r:.100}; it is a table of settings, or null"
+            )
     if new and old and any(new.get(n) != v for n, v in old.items()):
         raise FileFormatError(
             f"config.json says rope_parameters={new!r:.150} and rope_scaling={old!r:.150}, which "

@@ -11,7 +11,7 @@ import itertools
 import operator
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -133,11 +133,16 @@ class Generator:
                 f"{', '.join(f'{k}={v!r}' for k, v in sizes.items())}: all must be positive whole "
                 "numbers, and a step (chunk) must have room for a token of each sequence"
             )
-        end = [end] if isinstance(end, int) else list(end)
-        if any(_index(t) < 0 for t in end):
+        ends = list(end) if isinstance(end, Iterable) else [end]
+        if any(_index(t) < 0 for t in ends):
             raise CallError(f"end={end!r}: these are tokens, whole numbers")
+        if tokenizer is not None and not all(hasattr(tokenizer, n) for n in ("encode", "decode")):
+            raise CallError(
+                f"a tokenizer has encode and decode; got {tokenizer!r:.100} (a folder's is "
+                "text.FolderTokenizer)"
+            )
         self.tokenizer = tokenizer
-        self.end = frozenset(end)
+        self.end = frozenset(ends)
         self.vocab, self.context = model.vocab, model.context
         self._sequences, self._chunk, self._page = sequences, chunk, page
         self._pages = -(-tokens // page)
@@ -328,6 +333,8 @@ class Generator:
                 raise CallError("the prompt is text, and there is no tokenizer; give tokens")
             prompt = self.tokenizer.encode(prompt)
         try:
+            if isinstance(prompt, Mapping | Set):  # which have no order, or are none of tokens
+                raise TypeError
             tokens = tuple(operator.index(t) for t in prompt)
         except TypeError:
             raise CallError(f"a prompt is text or tokens; got {prompt!r:.100}") from None

@@ -11,7 +11,7 @@ import pytest
 
 from examples.models.llm import CausalLM
 from examples.models.llm.config import config_from
-from relax2xla.errors import CallError, RunError
+from relax2xla.errors import CallError, FileFormatError, RunError
 from relax2xla.frontend import nn
 from relax2xla.frontend.nn.llm.generate import Generator
 from relax2xla.frontend.nn.llm.quantization import quantize
@@ -110,6 +110,8 @@ def test_what_does_not_fit_is_refused(generator: Generator) -> None:
         "the prompt is empty": ([], None),
         "a prompt is text or tokens; got .None": ([None], None),
         "a prompt is text or tokens; got .1, 2.5": ([1, 2.5], None),
+        "a prompt is text or tokens; got .1, 2}": ({1, 2}, None),
+        "a prompt is text or tokens; got .1: 2}": ({1: 2}, None),
         "sampling is a Sampling; got .'max_tokens': 3": ([1], {"max_tokens": 3}),
     }
     for said, (prompt, how) in cases.items():
@@ -268,3 +270,9 @@ def test_wrong_sizes() -> None:
         Generator(nothing)
     with pytest.raises(CallError, match="these are tokens"):
         Generator(model, end=[1, "</s>"])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(CallError, match="end=None: these are tokens"):
+        Generator(model, end=None)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(CallError, match="a tokenizer has encode and decode; got 5"):
+        Generator(model, 5)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(FileFormatError, match=r"rope_scaling=\[1\]; it is a table of settings"):
+        config_from({**FIELDS, "rope_scaling": [1]})
