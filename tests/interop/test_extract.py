@@ -607,3 +607,41 @@ def test_second_derivatives_of_logaddexp_where_numbers_are_equal() -> None:
     assert np.isfinite(twice).all()
     np.testing.assert_allclose(twice, got, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(got[plain], want.numpy()[plain], rtol=1e-4, atol=1e-5)
+
+
+class Detached(torch.nn.Module):
+    """What torch differentiates only in part, in all the ways that it has for this."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+        self.register_buffer("table", torch.arange(4.0))
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x)
+        with torch.no_grad():
+            factor = self.inner(y).softmax(-1)
+            angles = (self.table * 2).cos()
+            with torch.enable_grad():
+                again = self.inner(x)
+        turned = torch.complex(y, x).detach() * torch.complex(x, y)
+        return y * factor + angles, y.detach() * x, turned.real, again
+
+
+def test_what_torch_detaches_has_no_gradient() -> None:
+    torch.manual_seed(0)
+    module, x = Detached(), torch.randn(2, 4, requires_grad=True)
+    want = torch.autograd.grad(
+        sum((p.sin().sum() for p in module(x)), torch.zeros(())), [x, *module.parameters()]
+    )
+    mod = from_exported_program(module, (x.detach(),))
+    assert mod.script().count("no_grad") == 3, "of the factor and what is detached; not of angles"
+    fn, params = extract_jax(mod)
+
+    def loss(params: Any, x: Any) -> Any:
+        return sum(jnp.sin(y).sum() for y in fn(params, x))
+
+    of_params, of_x = jax.grad(loss, (0, 1))(params, x.detach().numpy())
+    got = [of_x, of_params["inner"]["weight"], of_params["inner"]["bias"]]
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
