@@ -14,7 +14,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla.errors import CallError, UnsupportedError
-from relax2xla.frontend.torch import from_exported_program
+from relax2xla.frontend.torch import from_exported_program, from_fx
 from relax2xla.interop.jax import extract_jax, from_jax, gaps, to_jax
 from relax2xla.script import from_source
 
@@ -635,6 +635,8 @@ def test_what_torch_detaches_has_no_gradient() -> None:
         sum((p.sin().sum() for p in module(x)), torch.zeros(())), [x, *module.parameters()]
     )
     mod = from_exported_program(module, (x.detach(),))
+    graph = torch.fx.symbolic_trace(module)  # which does not record regions
+    assert from_fx(graph, [((2, 4), "float32")]).script().count("no_grad") == 2
     assert mod.script().count("no_grad") == 3, "of the factor and what is detached; not of angles"
     fn, params = extract_jax(mod)
 
