@@ -647,3 +647,25 @@ def test_what_torch_detaches_has_no_gradient() -> None:
     got = [of_x, of_params["inner"]["weight"], of_params["inner"]["bias"]]
     for g, w in zip(got, want, strict=True):
         np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
+
+
+class OfWeights(torch.nn.Module):
+    """Kinks in what depends on weights alone: equal largest ones, zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = torch.nn.Parameter(torch.tensor([[1.0, 1.0, 0.5], [2.0, -1.0, 2.0]]))
+        self.gains = torch.nn.Parameter(torch.tensor([0.0, -1.0, 1.0]))
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.scores.softmax(-1).T, x * F.hardtanh(F.relu(self.gains))
+
+
+def test_derivatives_of_what_depends_on_weights_alone_are_those_of_torch() -> None:
+    module, x = OfWeights(), torch.tensor([[0.3, -1.0, 2.0]])
+    total = sum((y.sin().sum() for y in module(x)), torch.zeros(()))
+    want = torch.autograd.grad(total, [module.scores, module.gains])
+    fn, params = rx.jax_function(module, (x,))
+    made = jax.grad(lambda p: sum(jnp.sin(y).sum() for y in fn(p, x.numpy())))(params)
+    for got, w in zip((made["scores"], made["gains"]), want, strict=True):
+        np.testing.assert_allclose(got, w, rtol=1e-5, atol=1e-6)
