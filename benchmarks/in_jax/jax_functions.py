@@ -130,8 +130,8 @@ def _summary(
     names: Sequence[str], rows: Mapping[str, Row], checks: Mapping[str, str]
 ) -> Iterator[str]:
     """A line a group: how many pass each check, of those that it says something about."""
-    yield f"| programs | of | {' | '.join(checks)} |"
-    yield f"|---|---|{'---|' * len(checks)}"
+    yield f"| programs | of | {' | '.join(checks)} | refused | differ |"
+    yield f"|---|---|{'---|' * len(checks)}---|---|"
     for group, text in GROUPS.items():
         known = [n for n in names if _group(n) == group]
         found = [rows[n]["checks"] for n in known if n in rows]
@@ -140,6 +140,9 @@ def _summary(
             said = [c[check]["status"] for c in found if check in c]
             said = [s for s in said if s != "none"]
             cells.append(f"{said.count('pass')} of {len(said)}")
+        # Which programs have a check that is an error, and one whose numbers are others.
+        for status in ("error", "wrong"):
+            cells.append(str(sum(any(x["status"] == status for x in c.values()) for c in found)))
         yield f"| {text} | {len(found)} of {len(known)} run | {' | '.join(cells)} |"
 
 
@@ -177,6 +180,8 @@ def _page(
         if found["status"] not in ("pass", "none")
     ]
     yield from ("", "## What does not pass", "")
+    yield "What is refused is an error with this text; what differs says so."
+    yield ""
     yield from bad or ["Nothing."]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +23,7 @@ from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import UnsupportedError
 from relax2xla.interop.dimensions import in_jax
 from relax2xla.interop.jax_functions import jax_function
-from relax2xla.interop.lax_rows import OPAQUE, RULES, Region, Rule, Site
+from relax2xla.interop.lax_rows import OPAQUE, RULES, Prepared, Region, Rule, Site
 from relax2xla.interop.lax_rows.calls import NoRule
 from relax2xla.ir import (
     Binding,
@@ -126,8 +126,8 @@ class Evaluator:
         plan = self._planned.get(seq)
         if plan is None:
             plan = self._planned[seq] = self._plan(seq)
-        for c in plan.constants:
-            env[c] = constant(c.data)
+        for data, equal in plan.constants:
+            env.update(dict.fromkeys(equal, constant(data)))
         if plan.steps is None:
             self._in_pieces(list(bindings_of(seq)), seq.body, env)
             return self.value(seq.body, env)
@@ -139,12 +139,12 @@ class Evaluator:
         """What is done for a sequence each time that it is evaluated."""
         bindings = list(bindings_of(seq))
         values = [*(b.value for b in bindings), seq.body]
-        constants = dict.fromkeys(c for v in values for c in _constants(v))
+        constants = _by_value(dict.fromkeys(c for v in values for c in _constants(v)))
         result = self._step(seq.body, None)
         if self.remat and any(map(self._path, bindings)):
-            return _Plan(list(constants), None, result)
+            return _Plan(constants, None, result)
         steps = [(b.var, self._step(b.value, b.span or b.var.span)) for b in bindings]
-        return _Plan(list(constants), steps, result)
+        return _Plan(constants, steps, result)
 
     def _step(self, expr: Expr, span: Span | None) -> Step:
         """How one expression is evaluated."""
@@ -161,16 +161,29 @@ class Evaluator:
 
     def _ruled(self, call: Call, rule: Rule, span: Span | None) -> Step:
         """How a row is evaluated whose operands are at hand."""
-        site, args = Site(call, self), tuple(call.args)
+        site, operands = Site(call, self), self._operands(call.args)
+        of = rule.prepare(site) if isinstance(rule, Prepared) else functools.partial(rule, site)
 
         def step(env: Mapping[Expr, Any]) -> Any:
-            given = [Region(a, env, self) if isinstance(a, Function) else env[a] for a in args]
+            given = operands(env)
             try:
-                return rule(site, *given)
+                return of(*given)
             except _REFUSALS as e:
-                return self._refused(call, given, span, e)
+                return self._refused(call, list(given), span, e)
 
         return step
+
+    def _operands(self, args: Sequence[Expr]) -> Callable[[Mapping[Expr, Any]], Sequence[Any]]:
+        """How operands that are at hand are read."""
+        match args:
+            case _ if not args or any(isinstance(a, Function) for a in args):
+                return lambda env: [
+                    Region(a, env, self) if isinstance(a, Function) else env[a] for a in args
+                ]
+            case [only]:
+                return lambda env: (env[only],)
+            case _:
+                return operator.itemgetter(*args)
 
     def value(self, expr: Expr, env: Mapping[Expr, Any], span: Span | None = None) -> Any:
         """The value of one expression in A-normal form."""
@@ -293,9 +306,13 @@ class Evaluator:
 
 
 class _Plan(NamedTuple):
-    """What is done for a sequence. ``steps``: for each binding; None: in pieces (``remat``)."""
+    """What is done for a sequence.
 
-    constants: list[Constant]
+    constants: what it reads, and the nodes that have this value
+    steps:     for each binding; None: in pieces (``remat``)
+    """
+
+    constants: Sequence[tuple[np.ndarray[Any, Any], Sequence[Constant]]]
     steps: list[tuple[Var, Step]] | None
     result: Step
 
@@ -325,6 +342,22 @@ def constant(data: np.ndarray[Any, Any]) -> Any:
     if data.size > 1 and not any(data.strides):
         return lax.broadcast_in_dim(data[(0,) * data.ndim], data.shape, ())
     return data
+
+
+def _by_value(
+    constants: Iterable[Constant],
+) -> Sequence[tuple[np.ndarray[Any, Any], Sequence[Constant]]]:
+    """Constants by their arrays. Those of one number everywhere are one where they are equal.
+
+    Programs are full of these: each relu has its own zeros, each norm its own epsilon.
+    """
+    found: dict[Any, list[Constant]] = {}
+    for c in constants:
+        data, key = c.data, id(c.data)
+        if data.size and not any(data.strides):
+            key = data.dtype, data.shape, np.asarray(data[(0,) * data.ndim]).tobytes()
+        found.setdefault(key, []).append(c)
+    return [(equal[0].data, equal) for equal in found.values()]
 
 
 def _constants(expr: Expr) -> list[Constant]:

@@ -192,12 +192,13 @@ class Programs:
 
     def transform(self) -> IRModule | None:
         """What depends on weights alone, as rows."""
+        from relax2xla.op.shared.smooth import smooth_lowerings
         from relax2xla.transform.core import run_on_function
         from relax2xla.transform.lower.legalize import LegalizeStatic
 
         transform = self.entry.lifted.transform
         if self._transform is None and transform is not None:
-            legal = run_on_function([LegalizeStatic()], transform, "main")
+            legal = run_on_function([LegalizeStatic(smooth_lowerings())], transform, "main")
             self._transform = IRModule({"main": legal})
         return self._transform
 

@@ -77,6 +77,7 @@ class Weights:
             *zip(lifted.weights, lifted.names, strict=True),
             *zip(lifted.raw, lifted.raw_names, strict=True),
         ]
+        self._places: dict[tuple[str, str], Sequence[tuple[str, Any, str]]] = {}
         taken: set[str] = set()
         for array, path in named:
             if array is None or isinstance(array, int) or id(array) in self.paths:
@@ -106,15 +107,20 @@ class Weights:
             if self._group[i] in groups
         }
 
+    def _wanted(self, group: str, what: str) -> Sequence[tuple[str, Any, str]]:
+        """Of the weights of a group: path, numbers, and place in the tree ``what``."""
+        if (group, what) not in self._places:
+            groups = ("buffer", "state") if group == "buffer" else (group,)
+            found = {p: self._held[i] for i, p in self.paths.items() if self._group[i] in groups}
+            steps = _places(found, what)
+            self._places[group, what] = [(p, a, steps[p]) for p, a in found.items()]
+        return self._places[group, what]
+
     def gathered(self, group: str, tree: Any, what: str, policy: Policy) -> dict[str, Any]:
         """The values of a group by path; CallError names what does not fit."""
-        groups = ("buffer", "state") if group == "buffer" else (group,)
-        wanted = {p: self._held[i] for i, p in self.paths.items() if self._group[i] in groups}
         flat = dict(_flat(tree, what))
-        steps = _places(wanted, what)
         made: dict[str, Any] = {}
-        for path, array in wanted.items():
-            where = steps[path]
+        for path, array, where in self._wanted(group, what):
             if where not in flat:
                 raise CallError(f"{where} is missing; expected {described(array)}")
             made[path] = _checked(flat.pop(where), array, where, policy)

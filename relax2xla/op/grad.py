@@ -20,7 +20,7 @@ from relax2xla.op.binary import ANY, as_operand
 from relax2xla.op.index import wide_index
 from relax2xla.op.nn.loss import hits
 from relax2xla.op.nn.pool import Pool
-from relax2xla.op.shared.checks import FLOAT, norm_axis, want_tensor
+from relax2xla.op.shared.checks import COMPLEX, FLOAT, norm_axis, want_tensor
 from relax2xla.op.shared.families import member
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
@@ -75,8 +75,11 @@ no_grad = _mark("no_grad", "No gradient flows into ``input``.")
 @no_grad.derivative
 def _(input: Expr) -> Expr:
     info = input.struct_info
-    is_float = isinstance(info, TensorStructInfo) and info.dtype in FLOAT
-    return no_gradient(input) if is_float else input
+    if not isinstance(info, TensorStructInfo):
+        return input
+    if info.dtype in COMPLEX:
+        return hlo("complex", *(no_gradient(hlo(part, input)) for part in ("real", "imag")))
+    return no_gradient(input) if info.dtype in FLOAT else input
 
 
 @op("relax.grad.differentiate_as", Pointwise(flops=0))

@@ -14,7 +14,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla.errors import CallError, UnsupportedError
-from relax2xla.frontend.torch import from_exported_program
+from relax2xla.frontend.torch import from_exported_program, from_fx
 from relax2xla.interop.jax import extract_jax, from_jax, gaps, to_jax
 from relax2xla.script import from_source
 
@@ -607,3 +607,65 @@ def test_second_derivatives_of_logaddexp_where_numbers_are_equal() -> None:
     assert np.isfinite(twice).all()
     np.testing.assert_allclose(twice, got, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(got[plain], want.numpy()[plain], rtol=1e-4, atol=1e-5)
+
+
+class Detached(torch.nn.Module):
+    """What torch differentiates only in part, in all the ways that it has for this."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+        self.register_buffer("table", torch.arange(4.0))
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x)
+        with torch.no_grad():
+            factor = self.inner(y).softmax(-1)
+            angles = (self.table * 2).cos()
+            with torch.enable_grad():
+                again = self.inner(x)
+        turned = torch.complex(y, x).detach() * torch.complex(x, y)
+        return y * factor + angles, y.detach() * x, turned.real, again
+
+
+def test_what_torch_detaches_has_no_gradient() -> None:
+    torch.manual_seed(0)
+    module, x = Detached(), torch.randn(2, 4, requires_grad=True)
+    want = torch.autograd.grad(
+        sum((p.sin().sum() for p in module(x)), torch.zeros(())), [x, *module.parameters()]
+    )
+    mod = from_exported_program(module, (x.detach(),))
+    graph = torch.fx.symbolic_trace(module)  # which does not record regions
+    assert from_fx(graph, [((2, 4), "float32")]).script().count("no_grad") == 2
+    assert mod.script().count("no_grad") == 3, "of the factor and what is detached; not of angles"
+    fn, params = extract_jax(mod)
+
+    def loss(params: Any, x: Any) -> Any:
+        return sum(jnp.sin(y).sum() for y in fn(params, x))
+
+    of_params, of_x = jax.grad(loss, (0, 1))(params, x.detach().numpy())
+    got = [of_x, of_params["inner"]["weight"], of_params["inner"]["bias"]]
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
+
+
+class OfWeights(torch.nn.Module):
+    """Kinks in what depends on weights alone: equal largest ones, zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = torch.nn.Parameter(torch.tensor([[1.0, 1.0, 0.5], [2.0, -1.0, 2.0]]))
+        self.gains = torch.nn.Parameter(torch.tensor([0.0, -1.0, 1.0]))
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.scores.softmax(-1).T, x * F.hardtanh(F.relu(self.gains))
+
+
+def test_derivatives_of_what_depends_on_weights_alone_are_those_of_torch() -> None:
+    module, x = OfWeights(), torch.tensor([[0.3, -1.0, 2.0]])
+    total = sum((y.sin().sum() for y in module(x)), torch.zeros(()))
+    want = torch.autograd.grad(total, [module.scores, module.gains])
+    fn, params = rx.jax_function(module, (x,))
+    made = jax.grad(lambda p: sum(jnp.sin(y).sum() for y in fn(p, x.numpy())))(params)
+    for got, w in zip((made["scores"], made["gains"]), want, strict=True):
+        np.testing.assert_allclose(got, w, rtol=1e-5, atol=1e-6)

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.experimental import io_callback
+from jax.extend.core import Literal
 
 import relax2xla as rx
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import UnsupportedError
 from relax2xla.interop.jax import extract_jax, from_jax, gaps
-from relax2xla.interop.lax_rows import OPAQUE, RULES
+from relax2xla.interop.lax_rows import OPAQUE, RULES, Prepared, Site
 from relax2xla.script import from_source
 from relax2xla.stablehlo import parse, read
 from relax2xla.stablehlo.table import TABLE
@@ -30,6 +31,46 @@ def test_every_row_has_a_rule_or_a_reason() -> None:
     assert {*RULES} | {*OPAQUE} == {*TABLE}
     assert not {*RULES} & {*OPAQUE}
     assert all(OPAQUE.values())
+
+
+def test_what_a_rule_reads_of_a_call_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at each trace: most of what a trace took beside JAX's own work was this."""
+    sites: list[Site] = []
+    plain = RULES["relax.stablehlo.reshape"]
+    assert isinstance(plain, Prepared)
+
+    def prepare(site: Site) -> Callable[..., Any]:
+        sites.append(site)
+        return plain.prepare(site)
+
+    monkeypatch.setitem(RULES, "relax.stablehlo.reshape", Prepared(prepare))
+    fn, params = extract_jax(from_jax(lambda x: (x + 1).reshape(8, 3), X))
+    for _ in range(2):
+        made = jax.make_jaxpr(lambda x: fn(params, x))(X)
+        assert [e.primitive.name for e in made.jaxpr.eqns].count("reshape") == 1
+    assert len(sites) == 1
+
+
+def test_equal_numbers_of_a_program_are_bound_once() -> None:
+    mod = from_source("""
+@I.ir_module
+class M:
+    @R.function
+    def main(x: R.Tensor((3, 8), "float32")):
+        with R.dataflow():
+            a = R.nn.relu(x)
+            b = R.nn.relu(R.tanh(a))
+            c = R.nn.relu(R.nn.gelu(b))
+            R.output(c)
+        return c
+""")
+    assert isinstance(mod, rx.IRModule)
+    fn, params = extract_jax(mod)
+    made = jax.make_jaxpr(fn)(params, X)
+    found = [e.invars[0] for e in made.jaxpr.eqns if e.primitive.name == "broadcast_in_dim"]
+    numbers = [x.val.item() for x in found if isinstance(x, Literal)]
+    assert 0 in numbers
+    assert len(numbers) == len(found) == len({*numbers})
 
 
 def loop(x: Any) -> Any:

@@ -33,6 +33,7 @@ from relax2xla.importers.torch.engine.context import (
     smaller,
 )
 from relax2xla.importers.torch.engine.converters import aten
+from relax2xla.importers.torch.engine.gradients import stopped
 from relax2xla.importers.torch.source.torch_internals import statically_known_true
 from relax2xla.ir import Expr, TensorStructInfo
 
@@ -76,7 +77,7 @@ def squeeze(ctx: Context, self: Expr, dim: Any = None) -> Expr:
 
 
 @aten(
-    "alias alias_copy clone contiguous detach detach_ detach_copy",
+    "alias alias_copy clone contiguous",
     "lift lift_fresh lift_fresh_copy positive resolve_conj resolve_neg",
     "prims::copy_strided",
     ignored="stride",
@@ -84,6 +85,11 @@ def squeeze(ctx: Context, self: Expr, dim: Any = None) -> Expr:
 def identity(ctx: Context, self: Expr) -> Expr:
     """Layouts in memory Relax decides by itself."""
     return self
+
+
+@aten("detach detach_ detach_copy")
+def detach(ctx: Context, self: Expr) -> Expr:
+    return stopped(ctx, self)
 
 
 @aten(

@@ -146,6 +146,7 @@ class Context:
     out:    what torch says of its result (a fake tensor, or a tuple of them)
     node:   itself, for the few operators that need to know how torch lays an operand out in memory
     draws:  numbers that tell the operators of a program apart that draw random numbers
+    stops:  what torch detaches has no gradient in Relax either
     wide:   the result is said to be of float32 where it is of a narrow kind, and rounded later
     """
 
@@ -157,6 +158,7 @@ class Context:
     conditions: dict[str, None] = field(default_factory=dict[str, None])
     draws: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     wide: bool = False
+    stops: bool = False
 
     def giving(self, *out: Any) -> Context:
         """The same node, of which is said that it has these results."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from relax2xla import op as R
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.loops import NotInvariant, Stack, element, scan, while_loop
 from relax2xla.importers.torch.engine.context import dims_of
+from relax2xla.importers.torch.engine.gradients import stopped
 from relax2xla.ir import Expr, If, SeqExpr, Tuple, Var
 
 if TYPE_CHECKING:
@@ -41,10 +43,13 @@ def _values(walk: Walk, values: Sequence[Any]) -> list[Expr]:
     return [walk.ctx.emit(v) if not isinstance(v, Var) else v for v in values]
 
 
-def _inline(walk: Walk, *args: Any) -> Any:
-    """Regions that only concern gradients (set_grad_enabled, inference_mode, checkpoints)."""
+def _inline(walk: Walk, *args: Any, enables: bool = False) -> Any:
+    """Regions that concern gradients alone, which only set_grad_enabled(True) lets through."""
     at = next(i for i, a in enumerate(args) if isinstance(a, GraphModule))
-    return walk.region(args[at], args[at + 1 :])
+    made = walk.region(args[at], args[at + 1 :])
+    if enables and args[0]:
+        return made
+    return [stopped(walk.ctx, v) if isinstance(v, Expr) else v for v in made]
 
 
 def _cond(
@@ -146,7 +151,7 @@ def _results(module: GraphModule) -> int:
 
 
 RULES: dict[str, Callable[..., Any]] = {
-    "wrap_with_set_grad_enabled": _inline,
+    "wrap_with_set_grad_enabled": functools.partial(_inline, enables=True),
     "inference_mode": _inline,
     "invoke_subgraph": lambda walk, module, _name, *args: walk.region(module, args),
     "tag_activation_checkpoint": lambda walk, module, *args, **_: walk.region(module, args),

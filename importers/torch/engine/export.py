@@ -124,6 +124,7 @@ def from_exported_program(
         custom=by_operator(custom) if custom else None,
         own=not keep_input_writes,
         name_dims=name_dims,
+        stops=True,
     )
     program = exported(exported_program)
     if run_ep_decomposition:

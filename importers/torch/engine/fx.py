@@ -106,6 +106,7 @@ def from_fx(
         None if custom is None else custom.convert,
         whole=alone,
         own=True,
+        stops=True,
     )
     return convert_program(exported(program), options)
 

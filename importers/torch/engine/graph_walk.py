@@ -95,6 +95,7 @@ class Options:
               tuple of the operator, where it is a size, a shape, where it is a number, a tensor
     own:      the results are the graph's own: what it writes to its inputs is not returned
     name_dims: symbols have the user's names of dimensions where torch knows these
+    stops:    what torch detaches has no gradient in Relax either
     """
 
     keep_params: bool = False
@@ -108,6 +109,7 @@ class Options:
     whole: bool = False
     own: bool = False
     name_dims: bool = True
+    stops: bool = False
 
 
 class Walk:
@@ -126,7 +128,9 @@ class Walk:
         self.spans = Spans()
         self.builder = BlockBuilder()
         self.env: dict[Node, Any] = {}
-        self.ctx = Context(builder=self.builder, symbols=self.symbols, values=self.env)
+        self.ctx = Context(
+            builder=self.builder, symbols=self.symbols, values=self.env, stops=options.stops
+        )
         self.regions = 0
         self.asserted: list[tuple[Expr, str]] = []
         # Symbols of numbers that are read from tensors, outside of branches and loops.

@@ -3,6 +3,7 @@
 A rule takes its :class:`Site` and the operands (arrays, traced or not; tuples and tokens where the
 row has them; a :class:`Region` for each region) and gives what the row gives. Because every rule is
 made of JAX's own primitives, what calls it can be differentiated, mapped, compiled and sharded.
+Rules of rows that programs are full of are :class:`Prepared`.
 
 ``RULES`` is by the row's name. ``OPAQUE`` says of each other row why it has none; most of those run
 as a program of their own within the trace: forward only, and JAX's transformations refuse them.
@@ -25,6 +26,7 @@ from relax2xla.interop.lax_rows import (
     sorting,
     windows,
 )
+from relax2xla.interop.lax_rows.site import Prepared as Prepared
 from relax2xla.interop.lax_rows.site import Region as Region
 from relax2xla.interop.lax_rows.site import Rule as Rule
 from relax2xla.interop.lax_rows.site import Site as Site

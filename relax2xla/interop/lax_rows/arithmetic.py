@@ -12,7 +12,14 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from relax2xla.errors import UnsupportedError
-from relax2xla.interop.lax_rows.site import Region, Rule, Site, vectorised, with_derivative_of
+from relax2xla.interop.lax_rows.site import (
+    Prepared,
+    Region,
+    Rule,
+    Site,
+    vectorised,
+    with_derivative_of,
+)
 
 Function = Callable[..., Any]
 
@@ -33,6 +40,11 @@ def _kind(x: Any) -> str:
 def _logical(numeric: Function, boolean: Function) -> Function:
     """``numeric``; of booleans ``boolean``, which is the same operation there."""
     return lambda x, y: (boolean if _kind(x) == "b" else numeric)(x, y)
+
+
+def _logical_rule(numeric: Function, boolean: Function) -> Rule:
+    """The same, by what the row is declared to give."""
+    return Prepared(lambda site: boolean if site.outputs[0].dtype == "bool" else numeric)
 
 
 def _power(x: Any, y: Any) -> Any:
@@ -114,24 +126,29 @@ _COMPARISONS: dict[str, Function] = {
 }
 
 
-def _compare(site: Site, x: Any, y: Any) -> Any:
-    if site.attrs.get("compare_type") == "TOTALORDER":
-        x, y = total_order(jnp.asarray(x)), total_order(jnp.asarray(y))
-    return _COMPARISONS[site.attrs["comparison_direction"]](x, y)
+def _compare(site: Site) -> Function:
+    compare = _COMPARISONS[site.attrs["comparison_direction"]]
+    if site.attrs.get("compare_type") != "TOTALORDER":
+        return compare
+    return lambda x, y: compare(total_order(jnp.asarray(x)), total_order(jnp.asarray(y)))
 
 
-def _select(site: Site, pred: Any, x: Any, y: Any) -> Any:
-    return lax.select(lax.broadcast_in_dim(pred, np.shape(x), tuple(range(np.ndim(pred)))), x, y)
+def _select(pred: Any, x: Any, y: Any) -> Any:
+    if np.shape(pred) != np.shape(x):
+        pred = lax.broadcast_in_dim(pred, np.shape(x), tuple(range(np.ndim(pred))))
+    return lax.select(pred, x, y)
 
 
-def _convert(site: Site, x: Any) -> Any:
-    if site.dtype.kind != "c":
-        x = _real(x)
-    return lax.convert_element_type(x, site.dtype)
+def _convert(site: Site) -> Function:
+    dtype = site.dtype
+    if dtype.kind == "c":
+        return lambda x: lax.convert_element_type(x, dtype)
+    return lambda x: lax.convert_element_type(_real(x), dtype)
 
 
-def _bitcast(site: Site, x: Any) -> Any:
-    return lax.reshape(lax.bitcast_convert_type(x, site.dtype), site.shape)
+def _bitcast(site: Site) -> Function:
+    dtype, shape = site.dtype, site.shape
+    return lambda x: lax.reshape(lax.bitcast_convert_type(x, dtype), shape)
 
 
 def _map(site: Site, *operands: Any) -> Any:
@@ -142,7 +159,7 @@ def _map(site: Site, *operands: Any) -> Any:
 
 def _plain(f: Function) -> Rule:
     """A function of the operands alone."""
-    return lambda site, *xs: f(*xs)
+    return Prepared(lambda site: f)
 
 
 def _spread(site: Site, *xs: Any) -> list[Any]:
@@ -191,24 +208,27 @@ UNARY: dict[str, Function] = {
     "tan": lax.tan,
     "tanh": lax.tanh,
 }
+# The operation on numbers, and that on booleans.
+_LOGICAL: dict[str, tuple[Function, Function]] = {
+    "add": (lax.add, lax.bitwise_or),
+    "maximum": (lax.max, lax.bitwise_or),
+    "minimum": (lax.min, lax.bitwise_and),
+    "multiply": (lax.mul, lax.bitwise_and),
+    "subtract": (lax.sub, lax.bitwise_xor),
+}
 BINARY: dict[str, Function] = {
-    "add": _logical(lax.add, lax.bitwise_or),
     "and_": lax.bitwise_and,
     "atan2": lax.atan2,
     "complex": lax.complex,
     "divide": lax.div,
-    "maximum": _logical(lax.max, lax.bitwise_or),
-    "minimum": _logical(lax.min, lax.bitwise_and),
-    "multiply": _logical(lax.mul, lax.bitwise_and),
     "or_": lax.bitwise_or,
     "power": _power,
     "remainder": lax.rem,
     "shift_left": lax.shift_left,
     "shift_right_arithmetic": lax.shift_right_arithmetic,
     "shift_right_logical": lax.shift_right_logical,
-    "subtract": _logical(lax.sub, lax.bitwise_xor),
     "xor": lax.bitwise_xor,
-}
+} | {name: _logical(*pair) for name, pair in _LOGICAL.items()}
 _CHLO_UNARY: dict[str, Function] = {
     name: getattr(lax, name)
     for name in (
@@ -230,21 +250,22 @@ _CHLO_BINARY: dict[str, Function] = {
 
 RULES: dict[str, Rule] = {
     **{f"stablehlo.{name}": _plain(f) for name, f in (UNARY | BINARY).items()},
+    **{f"stablehlo.{name}": _logical_rule(*pair) for name, pair in _LOGICAL.items()},
     **{f"chlo.{name}": _plain(f) for name, f in (_CHLO_UNARY | _CHLO_BINARY).items()},
     **{
         f"chlo.broadcast_{name.rstrip('_')}": _broadcasting(_plain(f))
         for name, f in (BINARY | _CHLO_BINARY).items()
     },
     "chlo.mulhi": lambda site, x, y: lax.mulhi(x, y),
-    "chlo.broadcast_compare": _broadcasting(_compare),
-    "chlo.broadcast_select": _broadcasting(_select),
-    "stablehlo.compare": _compare,
-    "stablehlo.select": _select,
-    "stablehlo.clamp": lambda site, low, x, high: lax.clamp(low, x, high),
+    "chlo.broadcast_compare": _broadcasting(Prepared(_compare)),
+    "chlo.broadcast_select": _broadcasting(_plain(_select)),
+    "stablehlo.compare": Prepared(_compare),
+    "stablehlo.select": _plain(_select),
+    "stablehlo.clamp": _plain(lax.clamp),
     "stablehlo.reduce_precision": lambda site, x: lax.reduce_precision(
         x, site.attrs["exponent_bits"], site.attrs["mantissa_bits"]
     ),
-    "stablehlo.convert": _convert,
-    "stablehlo.bitcast_convert": _bitcast,
+    "stablehlo.convert": Prepared(_convert),
+    "stablehlo.bitcast_convert": Prepared(_bitcast),
     "stablehlo.map": _map,
 }

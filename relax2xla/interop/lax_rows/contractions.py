@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jax import lax
 
 from relax2xla.dtypes import BY_MLIR
 from relax2xla.interop.lax_rows.shapes import known
-from relax2xla.interop.lax_rows.site import Rule, Site
+from relax2xla.interop.lax_rows.site import Prepared, Rule, Site
 
 _PRECISIONS = {
     "DEFAULT": lax.Precision.DEFAULT,
@@ -72,13 +72,15 @@ def _element_type(site: Site, *xs: Any) -> Any:
 
     JAX would ask for it again in backward passes, outside of what makes 64 bits known to it.
     """
+    if all(x.dtype == site.dtype for x in xs):
+        return None  # as the next line says of almost all rows, which takes longer
     return None if jnp.result_type(*xs) == site.dtype else site.dtype
 
 
-def _dot_general(site: Site, x: Any, y: Any) -> Any:
-    kind = _element_type(site, x, y)
-    return lax.dot_general(
-        x, y, _dims(site), precision=_precision(site), preferred_element_type=kind
+def _dot_general(site: Site) -> Callable[..., Any]:
+    dims, precision = _dims(site), _precision(site)
+    return lambda x, y: lax.dot_general(
+        x, y, dims, precision=precision, preferred_element_type=_element_type(site, x, y)
     )
 
 
@@ -104,7 +106,7 @@ def _ragged_dot(site: Site, x: Any, y: Any, sizes: Any) -> Any:
     )
 
 
-def _convolution(site: Site, x: Any, w: Any, *padding: Any) -> Any:
+def _convolution(site: Site) -> Callable[..., Any]:
     dims = site.attrs["dimension_numbers"]
     kinds = ("input", "kernel", "output")
     places = {k: tuple(dims.get(f"{k}_spatial_dimensions", ())) for k in kinds}
@@ -120,24 +122,34 @@ def _convolution(site: Site, x: Any, w: Any, *padding: Any) -> Any:
         ),
         (dims["output_batch_dimension"], dims["output_feature_dimension"], *places["output"]),
     )
-    if padding:
-        flat = known(np.asarray(padding[0]).reshape(-1), "padding")
-        edges = list(zip(flat[::2], flat[1::2], strict=True))
-    else:
-        edges = site.pairs("padding", count)
-    return lax.conv_general_dilated(
-        x,
-        lax.rev(w, turned) if turned else w,
-        site.ints("window_strides", 1, count),
-        edges,
-        site.ints("lhs_dilation", 1, count),
-        site.ints("rhs_dilation", 1, count),
-        numbers,
-        site.attrs["feature_group_count"],
-        site.attrs["batch_group_count"],
-        _precision(site),
-        _element_type(site, x, w),
+    edges = site.pairs("padding", count)
+    strides, inner, outer = (
+        site.ints(n, 1, count) for n in ("window_strides", "lhs_dilation", "rhs_dilation")
     )
+    groups, batch_groups = site.attrs["feature_group_count"], site.attrs["batch_group_count"]
+    precision = _precision(site)
+
+    def convolved(x: Any, w: Any, *padding: Any) -> Any:
+        around = edges
+        if padding:
+            flat = known(np.asarray(padding[0]).reshape(-1), "padding")
+            around = list(zip(flat[::2], flat[1::2], strict=True))
+        w = lax.rev(w, turned) if turned else w
+        return lax.conv_general_dilated(
+            x,
+            w,
+            strides,
+            around,
+            inner,
+            outer,
+            numbers,
+            groups,
+            batch_groups,
+            precision,
+            _element_type(site, x, w),
+        )
+
+    return convolved
 
 
 def _einsum(site: Site, *xs: Any) -> Any:
@@ -172,11 +184,11 @@ def _fft(site: Site, x: Any) -> Any:
 
 
 RULES: dict[str, Rule] = {
-    "stablehlo.dot_general": _dot_general,
+    "stablehlo.dot_general": Prepared(_dot_general),
     "stablehlo.dot": _dot,
     "chlo.ragged_dot": _ragged_dot,
-    "stablehlo.convolution": _convolution,
-    "stablehlo.dynamic_conv": _convolution,
+    "stablehlo.convolution": Prepared(_convolution),
+    "stablehlo.dynamic_conv": Prepared(_convolution),
     "stablehlo.einsum": _einsum,
     "stablehlo.unary_einsum": _einsum,
     "stablehlo.cholesky": _cholesky,

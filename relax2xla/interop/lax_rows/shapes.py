@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,7 +10,9 @@ import numpy as np
 from jax import lax
 
 from relax2xla.errors import UnsupportedError
-from relax2xla.interop.lax_rows.site import Rule, Site
+from relax2xla.interop.lax_rows.site import Prepared, Rule, Site
+
+Function = Callable[..., Any]
 
 
 def known(value: Any, what: str) -> tuple[int, ...]:
@@ -24,13 +27,35 @@ def _iota(site: Site, *sizes: Any) -> Any:
     return lax.broadcasted_iota(site.dtype, site.shape, site.attrs["iota_dimension"])
 
 
-def _spread(site: Site, x: Any, *sizes: Any) -> Any:
-    return lax.broadcast_in_dim(x, site.shape, site.ints("broadcast_dimensions"))
+def _spread(site: Site) -> Function:
+    shape, dims = site.shape, site.ints("broadcast_dimensions")
+    return lambda x, *sizes: lax.broadcast_in_dim(x, shape, dims)
 
 
-def _pad(site: Site, x: Any, value: Any) -> Any:
+def _reshape(site: Site) -> Function:
+    shape = site.shape
+    return lambda x, *sizes: lax.reshape(x, shape)
+
+
+def _transpose(site: Site) -> Function:
+    axes = site.ints("permutation")
+    return lambda x: lax.transpose(x, axes)
+
+
+def _concatenate(site: Site) -> Function:
+    axis = site.attrs["dimension"]
+    return lambda *xs: lax.concatenate(xs, axis)
+
+
+def _slice(site: Site) -> Function:
+    bounds = [site.ints(n) for n in ("start_indices", "limit_indices", "strides")]
+    return lambda x: lax.slice(x, *bounds)
+
+
+def _pad(site: Site) -> Function:
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
-    return lax.pad(x, value, list(zip(*(site.ints(n) for n in names), strict=True)))
+    edges = list(zip(*(site.ints(n) for n in names), strict=True))
+    return lambda x, value: lax.pad(x, value, edges)
 
 
 def _dynamic_pad(site: Site, x: Any, value: Any, low: Any, high: Any, inner: Any) -> Any:
@@ -58,19 +83,17 @@ RULES: dict[str, Rule] = {
     "chlo.constant_like": _constant_like,
     "stablehlo.iota": _iota,
     "stablehlo.dynamic_iota": _iota,
-    "stablehlo.reshape": lambda site, x: lax.reshape(x, site.shape),
-    "stablehlo.dynamic_reshape": lambda site, x, sizes: lax.reshape(x, site.shape),
+    "stablehlo.reshape": Prepared(_reshape),
+    "stablehlo.dynamic_reshape": Prepared(_reshape),
     "stablehlo.broadcast": lambda site, x: lax.broadcast(x, site.ints("broadcast_sizes")),
-    "stablehlo.broadcast_in_dim": _spread,
-    "stablehlo.dynamic_broadcast_in_dim": _spread,
-    "stablehlo.transpose": lambda site, x: lax.transpose(x, site.ints("permutation")),
+    "stablehlo.broadcast_in_dim": Prepared(_spread),
+    "stablehlo.dynamic_broadcast_in_dim": Prepared(_spread),
+    "stablehlo.transpose": Prepared(_transpose),
     "stablehlo.reverse": lambda site, x: lax.rev(x, site.ints("dimensions")),
-    "stablehlo.concatenate": lambda site, *xs: lax.concatenate(xs, site.attrs["dimension"]),
-    "stablehlo.pad": _pad,
+    "stablehlo.concatenate": Prepared(_concatenate),
+    "stablehlo.pad": Prepared(_pad),
     "stablehlo.dynamic_pad": _dynamic_pad,
-    "stablehlo.slice": lambda site, x: lax.slice(
-        x, site.ints("start_indices"), site.ints("limit_indices"), site.ints("strides")
-    ),
+    "stablehlo.slice": Prepared(_slice),
     "stablehlo.real_dynamic_slice": _dynamic_slice,
     "stablehlo.get_dimension_size": lambda site, x: np.int32(np.shape(x)[site.attrs["dimension"]]),
 }

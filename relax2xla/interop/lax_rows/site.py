@@ -115,6 +115,20 @@ class Site:
         return tuple(values) if self.is_tuple else values[0]
 
 
+class Prepared:
+    """A rule that reads the call once, not each time that JAX traces.
+
+    ``prepare(site)`` gives the function of the operands. It knows attributes and declared types;
+    what depends on values, or on what JAX made of a dtype, is the function's to see.
+    """
+
+    def __init__(self, prepare: Callable[[Site], Callable[..., Any]]) -> None:
+        self.prepare = prepare
+
+    def __call__(self, site: Site, *operands: Any) -> Any:
+        return self.prepare(site)(*operands)
+
+
 def shape_of(info: TensorStructInfo) -> tuple[int, ...]:
     """A static shape, as integers."""
     return tuple(d for d in info.dims or () if isinstance(d, int))
