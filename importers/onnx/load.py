@@ -11,7 +11,7 @@ from relax2xla.errors import TVMError
 from relax2xla.importers.onnx.engine.model import from_onnx
 from relax2xla.importers.onnx.read.source import read
 from relax2xla.ir import IRModule
-from relax2xla.ir.source_names import RESERVED, identifier
+from relax2xla.ir.source_names import identifier
 
 # Sizes of symbolic dimensions by name, or the whole shape of an input by its name.
 Shapes = Mapping[str, int | Sequence[int]]
@@ -52,7 +52,7 @@ def _shape_dict(graph: GraphProto, shapes: Shapes) -> dict[str, list[int | str]]
     # Parameters have names that are identifiers; either name is right here.
     identifiers: dict[str, str] = {}
     for name in inputs:
-        identifiers[identifier(name, identifiers, RESERVED)] = name
+        identifiers[identifier(name, identifiers, each=True)] = name
     made: dict[str, list[int | str]] = {}
     known: list[str] = []
     for name, tensor in inputs.items():
@@ -63,7 +63,7 @@ def _shape_dict(graph: GraphProto, shapes: Shapes) -> dict[str, list[int | str]]
                 continue
             label = d.dim_param or f"{name}_{at}"
             # What Relax calls it is right, too.
-            own = identifier(label, prefix="dim")
+            own = identifier(label, prefix="dim", each=True)
             known += [label, own]
             size = shapes.get(label, shapes.get(own))
             dims.append(size if isinstance(size, int) else label)

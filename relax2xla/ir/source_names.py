@@ -38,16 +38,18 @@ _STEP: Final = re.compile(r"""\[('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\]'"]+)\]
 _PATH: Final = re.compile(rf"(?:result)?(?:{_STEP.pattern})*")
 
 
-def identifier(name: str, *taken: Container[str], prefix: str = "input") -> str:
+def identifier(name: str, *taken: Container[str], prefix: str = "input", each: bool = False) -> str:
     """``name`` of a source as a name in Relax: a Python identifier of ASCII, none of ``taken``.
 
     What none may have is an underscore, several in a row are one, and none stands at an end:
     ``params['w']`` is ``params_w``. ``prefix`` comes before digits and keywords (``input_0``), a
-    number behind what is taken (``w_1``). All importers follow this rule.
+    number behind what is taken (``w_1``). All importers follow this rule; ``each``: that of TVM's
+    ``from_onnx``, an underscore for each such character wherever it stands.
     """
     made = name
     if not (name.isascii() and name.isidentifier()):
-        made = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+        made = re.sub(r"\W" if each else r"\W+", "_", name, flags=re.ASCII)
+        made = made if each else made.strip("_")
     if not made or made[0].isdigit() or keyword.iskeyword(made):
         made = f"{prefix}_{made}" if made else prefix
     base, number = made, 0

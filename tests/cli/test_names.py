@@ -102,7 +102,7 @@ def test_names_survive(forms: str, model: Path, tmp_path: Path) -> None:
 
 def test_a_run_takes_and_gives_names(model: Path, cli: Cli, tmp_path: Path) -> None:
     x, n = np.ones((2, 4), np.float32), np.zeros((2, 3), np.float32)
-    odd = ["a/b", "a_b_1", "input_1st", "class", "R", "metadata", "t"]
+    odd = ["a/b", "a_b_1", "input_1st", "class", "R", "metadata", "été"]
     np.savez(tmp_path / "in.npz", **{"long": x, "in.x": x, "n": n, **dict.fromkeys(odd, n[:, 0])})
     other = {"layer.w": np.full((4, 3), 2, np.float32)}
     np.savez(tmp_path / "w.npz", **other)

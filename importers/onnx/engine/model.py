@@ -7,7 +7,7 @@ outputs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
@@ -27,7 +27,7 @@ from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.modules import load_modules
 from relax2xla.ir import Expr, IRModule, ObjectStructInfo, Span, TensorStructInfo, Tuple, Var
-from relax2xla.ir.source_names import RESERVED, identifier, with_result_names
+from relax2xla.ir.source_names import identifier, with_result_names
 from relax2xla.tir import Dim
 
 # An integer initializer of at most so many values may say a shape: it is folded even where
@@ -367,13 +367,13 @@ class Importer:
         if not self.sanitize:
             self.names.add(name)
             return name
-        made = self.unique(name, "input", RESERVED)
+        made = self.unique(name, "input")
         if made != name:
             warnings.warn(f"Renaming name {name} to {made}", stacklevel=6)
         return made
 
-    def unique(self, name: str, prefix: str, others: Container[str] = ()) -> str:
-        """``name`` as an identifier that is not taken, and is from now on; none of ``others``."""
-        made = identifier(name, self.names, others, prefix=prefix)
+    def unique(self, name: str, prefix: str) -> str:
+        """``name`` as an identifier that is not taken, and is from now on."""
+        made = identifier(name, self.names, prefix=prefix, each=True)
         self.names.add(made)
         return made

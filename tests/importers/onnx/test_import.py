@@ -181,10 +181,23 @@ def test_names_that_python_keeps_or_ascii_lacks_are_changed() -> None:
         [value("class", X), value("größe", X)],
         weights={"w/1": X},
     )
-    assert params(from_onnx(model)) == ["input_class", "gr_e"]
+    assert params(from_onnx(model)) == ["input_class", "gr__e"]
     kept = from_onnx(model, keep_params_in_input=True)
-    assert params(kept) == ["input_class", "gr_e", "w_1"]
+    assert params(kept) == ["input_class", "gr__e", "w_1"]
     assert [p.span.name for p in kept["main"].params] == ["class", "größe", "w/1"]
+
+
+@pytest.mark.filterwarnings("ignore:Renaming name")
+def test_names_are_those_of_tvm() -> None:
+    """As TVM's own tests have them."""
+    for given, made in (
+        ([".", "123"], ["_", "input_123"]),
+        ([".", "_"], ["_", "__1"]),
+        (["123", "input_123"], ["input_123", "input_123_1"]),
+        (["a..b", "I"], ["a__b", "I"]),
+    ):
+        model = model_of([node("Add", given, ["y"])], [value(name, X) for name in given])
+        assert params(from_onnx(model)) == made
 
 
 def test_unused_inputs_stay_and_unused_outputs_go() -> None:
