@@ -45,6 +45,8 @@ KINDS = (
     ("threads", r"thread"),
 )
 MOST_ELEMENTS = 1 << 24
+SECONDS = 600
+"""The longest that one kernel may take: some do not end with the numbers that fill arguments."""
 ROUNDINGS = 64
 """How many roundings a result may be away from TVM's besides those of its sums: the error of
 functions such as exp, in both programs, and of short chains of operations."""
@@ -330,10 +332,14 @@ def _rounded(exact: Sequence[np.ndarray], like: Sequence[np.ndarray]) -> list[np
         ]
 
 
+def _kind(text: str) -> str:
+    return next((k for k, pattern in KINDS if re.search(pattern, text)), "plain")
+
+
 def verdict(kernel: dict[str, Any], folder: Path, steps: int) -> Verdict:
     """What becomes of a kernel of the corpus."""
     text: str = kernel["text"]
-    kind = next((k for k, pattern in KINDS if re.search(pattern, text)), "plain")
+    kind = _kind(text)
     try:
         func = from_source(text)
     except TVMError as e:
@@ -381,6 +387,26 @@ def _guarded(job: tuple[dict[str, Any], Path, int]) -> Verdict:
         return verdict(*job)
     except Exception as e:
         return Verdict("plain", "CRASH", f"{type(e).__name__}: {str(e)[:200]}")
+
+
+def _verdicts(
+    jobs: Sequence[tuple[dict[str, Any], Path, int]], processes: int
+) -> Iterator[Verdict]:
+    """The verdicts of kernels in their order; processes begin anew behind one that does not end."""
+    done = 0
+    while done < len(jobs):
+        with multiprocessing.get_context("spawn").Pool(processes) as pool:
+            made = pool.imap(_guarded, jobs[done:])
+            while done < len(jobs):
+                try:
+                    one = made.next(timeout=SECONDS)
+                except multiprocessing.TimeoutError:
+                    kind = _kind(jobs[done][0]["text"])
+                    yield Verdict(kind, "lowers", f"does not end in {SECONDS} s")
+                    done += 1
+                    break
+                yield one
+                done += 1
 
 
 def corpus(folder: Path, part: str = "") -> Iterator[dict[str, Any]]:
@@ -436,12 +462,9 @@ def main() -> None:
     known = _read(kept) if options.resume else {}
     kernels = list(corpus(options.folder, options.part))
     found: list[Verdict] = []
-    with (
-        multiprocessing.get_context("spawn").Pool(options.processes) as pool,
-        kept.open("a" if options.resume else "w", encoding="utf-8") as out,
-    ):
-        left = (k for k in kernels if k["number"] not in known)
-        made = pool.imap(_guarded, ((k, options.folder, options.steps) for k in left))
+    with kept.open("a" if options.resume else "w", encoding="utf-8") as out:
+        left = [k for k in kernels if k["number"] not in known]
+        made = _verdicts([(k, options.folder, options.steps) for k in left], options.processes)
         for kernel in kernels:
             one = known.get(kernel["number"])
             if one is None:
