@@ -171,7 +171,7 @@ def test_branches_are_sequences_of_their_own() -> None:
         both = If(cond, op.add(op.sin(shared), x), op.sin(shared))
         bb.emit_func_output(op.add(both, x))
     func = main_of(bb)
-    assert lines(func.body) == ["gv = relax.exp(x)", "gv4 = If", "gv5 = relax.add(gv4, x)"]
+    assert lines(func.body) == ["gv = relax.exp(x)", "gv4 = <if c>", "gv5 = relax.add(gv4, x)"]
     branch = func.body.blocks[0].bindings[1].value
     assert isinstance(branch, If)
     assert lines(branch.true_branch) == ["gv1 = relax.sin(gv)", "gv2 = relax.add(gv1, x)"]

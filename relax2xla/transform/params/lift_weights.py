@@ -282,7 +282,7 @@ class _Split:
         span, data = node.span, node.data
         if span is None or span.kind != "name" or not span.name or span.children or span.file:
             return False
-        if not data.ndim or data.size > MAX_DENSE or not is_float(dtype_name(data.dtype)):
+        if not data.ndim or not 0 < data.size <= MAX_DENSE or not is_float(dtype_name(data.dtype)):
             return False
         return span.name not in self.layers
 
