@@ -295,7 +295,7 @@ def _product(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Ca
 #:   pixel apart as much as 220; products 70 to 90. Whole networks, beside YNNPACK's products and
 #:   XLA's convolutions, take 0.86 (ResNet-50) to 1.0 (ViT) of the time.
 #: * avx512 (Zen 5, one core of 255 GFLOPS): products reach 200 to 250 GFLOPS. Whole networks,
-#:   beside Eigen's products, take 0.78 (DenseNet-121) to 1.04 (GPT-2, of 64 rows) of the time.
+#:   beside Eigen's products, take 0.61 (group norms) to 1.04 (ViT, GPT-2) of the time.
 FASTER: Final[Mapping[str, int]] = {"avx2": 200_000, "avx512": 200_000}
 #: The same where the functions are needed anyway: what XLA does for a product before it multiplies
 #: takes 8 us, a call 1.
