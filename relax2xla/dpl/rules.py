@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from relax2xla.dpl.constancy import FromConstants
 from relax2xla.dpl.emit import Emitter, refitted, retyped
 from relax2xla.dpl.match import Matcher, key_of
 from relax2xla.dpl.pattern import DFPattern
@@ -45,7 +46,7 @@ from relax2xla.ir.expr import (
     VarBinding,
 )
 from relax2xla.ir.module import IRModule
-from relax2xla.ir.op import Op, is_op
+from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep, reads
 
 
@@ -253,7 +254,7 @@ class Sweep:
         self.defined: dict[Expr, Expr] = {}  # never forgotten, unlike what patterns see
         self.to_drop: set[Expr] = set()
         self._dropped: set[Expr] = set()
-        self._constant: dict[Expr, bool] = {}
+        self.from_constants = FromConstants(self.defined)
         self._root = root
         self._uses: Counter[Expr] | None = None
         self._seen = 0
@@ -269,27 +270,6 @@ class Sweep:
                         self._uses.update(v for b in bindings_of(node) for v in reads(b.value))
                         self._uses.update(reads(node.body))
         return self._uses
-
-    def from_constants(self, root: Expr) -> bool:
-        """See :meth:`Match.from_constants`."""
-        known = self._constant
-        todo = reads(root)
-        while todo:
-            var = todo[-1]
-            if var in known:
-                todo.pop()
-                continue
-            value = self.defined.get(var)
-            if value is None or is_op(value, "relax.stablehlo.optimization_barrier"):
-                known[var] = False
-                continue
-            read = reads(value)
-            unknown = [v for v in read if v not in known]
-            if unknown:
-                todo += unknown
-            else:
-                known[var] = all(known[v] for v in read)
-        return all(known[v] for v in reads(root))
 
     @nests
     def seq(self, seq: SeqExpr) -> SeqExpr:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from relax2xla.dpl.constancy import FromConstants
 from relax2xla.dpl.rules import with_scopes
 from relax2xla.ir import (
     Binding,
@@ -25,18 +26,22 @@ from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import Rewriter, bindings_deep, bindings_of, reads
 
 _COMPOSITE = "relax.stablehlo.composite"
-_BARRIER = "relax.stablehlo.optimization_barrier"
 
 
 def constants_before_loops(func: Function) -> Function:
     """``func`` with constant operands of composites in loops and branches bound before these."""
     outer = {b.var for b in bindings_of(func.body)}
-    values = {b.var: b.value for b in bindings_deep(func.body) if isinstance(b, VarBinding)}
-    constant = _Constants(values)
+    values: dict[Expr, Expr] = {
+        b.var: b.value
+        for b in bindings_deep(func.body)
+        # What functions read is not told: what calls one counts as no constant.
+        if isinstance(b, VarBinding) and not isinstance(b.value, Function)
+    }
+    from_constants = FromConstants(values)
     wanted: set[Var] = set()
     for var, value in values.items():
         if var not in outer and isinstance(value, Call) and is_op(value, _COMPOSITE):
-            wanted |= {v for v in reads(value) if v not in outer and constant(v)}
+            wanted |= {v for v in reads(value) if v not in outer and from_constants(v)}
     todo = list(wanted)
     while todo:
         more = [v for v in reads(values[todo.pop()]) if v not in outer and v not in wanted]
@@ -46,31 +51,6 @@ def constants_before_loops(func: Function) -> Function:
         return func
     blocks = [_Before(wanted, block).made for block in func.body.blocks]
     return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span))
-
-
-class _Constants:
-    """Whether variables are computed from constants alone, none of them behind a barrier."""
-
-    def __init__(self, values: dict[Var, Expr]) -> None:
-        self._values = values
-        self._known: dict[Var, bool] = {}
-
-    def __call__(self, root: Var) -> bool:
-        todo = [root]
-        while todo:
-            var = todo[-1]
-            value = self._values.get(var)
-            if var in self._known:
-                todo.pop()
-            elif value is None or isinstance(value, Function) or is_op(value, _BARRIER):
-                self._known[var] = False
-            else:
-                unknown = [v for v in reads(value) if v not in self._known]
-                if unknown:
-                    todo += unknown
-                else:
-                    self._known[var] = all(self._known[v] for v in reads(value))
-        return self._known[root]
 
 
 class _Before:

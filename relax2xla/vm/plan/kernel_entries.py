@@ -46,9 +46,9 @@ def _entry(name: str, callee: GlobalVar, func: tir.PrimFunc, result: bool) -> Fu
     infos = [TensorStructInfo([_size(d, sizes) for d in b.shape], b.dtype) for b in buffers]
     written = written_parameters(func)
     given = [Var(b.name, i) for b, i in zip(buffers, infos, strict=True)]
-    if not written and _idle(func.body):
-        return Function(given, SeqExpr([], Tuple([])), attrs={"global_symbol": name})
     if not written:
+        if _idle(func.body):
+            return Function(given, SeqExpr([], Tuple([])), attrs={"global_symbol": name})
         evaluated = (s for s in stmt.walk(func.body) if isinstance(s, stmt.Evaluate))
         calls = [(s.line, s.value.op) for s in evaluated if isinstance(s.value, tir.Call)]
         only = f"; it calls {calls[0][1]} for its effect" if calls else ""
