@@ -79,12 +79,14 @@ DEFERRED = {
     ("", "importers"): "relax2xla.load() takes a file of any supported kind",
 }
 
+# Where this project has primitives of JAX.
+_PRIMITIVES = ("vm.pjrt.jit", "vm.pjrt.held", "vm.pjrt.wide_derivatives")
 # Who may import what, at any depth. An empty tuple: nobody.
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "jax._src": (),
     "jaxlib": ("stablehlo", "vm.pjrt"),
-    "jax.extend": ("stablehlo", "vm.pjrt.xla", "vm.pjrt.jit", "vm.pjrt.wide_derivatives"),
-    "jax.interpreters": ("stablehlo", "vm.pjrt.jit", "vm.pjrt.wide_derivatives"),
+    "jax.extend": ("stablehlo", "vm.pjrt.xla", *_PRIMITIVES),
+    "jax.interpreters": ("stablehlo", *_PRIMITIVES),
     "torch": ("importers", "cli", "frontend.nn.torch"),
     "onnx": ("importers", "cli"),
     "onnxruntime": ("cli",),

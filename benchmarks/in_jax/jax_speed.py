@@ -3,8 +3,9 @@
 ``python -m benchmarks jax_speed``: processor time of this process, the variants in turn, medians
 of the ratios round by round.
 
-* ``jax.jit`` of the function of ``extract_jax`` beside the machine's own program, of ResNet-50 and
-  BERT-base (``examples/models``; batch 1, 128 tokens);
+* ``jax.jit`` of the function of ``extract_jax``, with weights as arguments and with weights that it
+  knows, and the function alone, beside the machine's own program, of ResNet-50 and BERT-base
+  (``examples/models``; batch 1, 128 tokens);
 * ``jax.jit(jax.grad)`` of BERT-base beside the same network written in Flax linen;
 * tracing (``jax.make_jaxpr``), microseconds an operator of the program, beside JAX's own evaluation
   of what was traced, which does nothing but bind, and beside a loop over a list that binds the same
@@ -13,6 +14,7 @@ of the ratios round by round.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -88,11 +90,13 @@ def main(quick: bool = False) -> None:
         given = [jnp.asarray(x.numpy()) for x in inputs]
         fn, params = extract_jax(mod)
         count = _operators(fn, params, given)
-        jitted = jax.jit(fn)
+        jitted, over = jax.jit(fn), jax.jit(functools.partial(fn, params))
         vm = rx.VirtualMachine(rx.build(mod))
         found = ratios(
             {
                 "jit of the function": lambda j=jitted, p=params, g=given: j(p, *g),
+                "jit over its weights": lambda j=over, g=given: j(*g),
+                "no jit": lambda f=fn, p=params, g=given: f(p, *g),
                 "the machine's": lambda v=vm, g=given: v["main"](*g),
             },
             rounds,

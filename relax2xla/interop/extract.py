@@ -115,8 +115,13 @@ def extract_jax(
     mod, name, func = entry_of(mod, name)
     policy = Policy(x64, dtype, remat or ())
 
+    devices = _devices(mod)
+
     def built(mod: IRModule) -> Any:
-        return build(_scalars_apart(mod), relax_pipeline=default(for_jax=True), mesh=_devices(mod))
+        return build(_scalars_apart(mod), relax_pipeline=default(for_jax=True), mesh=devices)
+
+    def machine() -> Any:
+        return build(_scalars_apart(mod))
 
     executable, sizes = built(mod), None
     if name not in executable.entries and not isinstance(cut := apart(mod, name), str):
@@ -128,7 +133,9 @@ def extract_jax(
     if not policy.exact:
         _refuse_wide(executable[name].func)
     weights = Weights(executable, name, func, _chooser(trainable))
-    fn = JaxFunction(Programs(executable, name, func, weights, sizes), name, policy)
+    plain = policy.exact and policy.dtype is None and sizes is None and not weights.state
+    on_one_cpu = machine if plain and devices is None else None
+    fn = JaxFunction(Programs(executable, name, func, weights, sizes, on_one_cpu), name, policy)
     return fn, nested(weights.arrays("param", policy))
 
 
@@ -161,11 +168,15 @@ def entry_of(mod: IRModule | Function, name: str) -> tuple[IRModule, str, Functi
 
 def traced_call(executable: Any, name: str, func: Function) -> Callable[..., Any]:
     """A function of an executable on flat arguments, for values that JAX traces."""
+    import jax
+
     policy = Policy("exact", None, ())
     source = func.replace(span=None, attrs={})
     weights = Weights(executable, name, source, None)
-    programs = Programs(executable, name, source, weights)
-    held = {g: weights.arrays(g, policy) for g in ("param", "buffer")}
+    programs = Programs(executable, name, source, weights, machine=lambda: executable)
+    # Made in the first trace, and no part of it.
+    with jax.ensure_compile_time_eval():
+        held = {g: weights.arrays(g, policy) for g in ("param", "buffer")}
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return programs.run({**held["param"], **held["buffer"]}, args, kwargs, {}, policy)[0]

@@ -81,6 +81,7 @@ def _traced(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     from jax import export
 
     from relax2xla.vm.pjrt import jax_arguments
+    from relax2xla.vm.pjrt.held import as_rows
 
     known = Static.of(fn, args, kwargs)
     given = known.dynamic(args, kwargs)
@@ -88,12 +89,13 @@ def _traced(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     parameters = _parameters(fn)
     names = _names(parameters, [path for path, _ in leaves])
     jitted = jax.jit(known.bound(fn), keep_unused=True)
-    if any(_is_symbolic(d) for _, leaf in leaves for d in getattr(leaf, "shape", ())):
-        lowered: Any = export.export(jitted)(*given[0], **given[1])
-        results = list(lowered.out_avals)
-    else:
-        lowered = jitted.lower(*given[0], **given[1])
-        results = jax.tree.leaves(lowered.out_info)
+    with as_rows():
+        if any(_is_symbolic(d) for _, leaf in leaves for d in getattr(leaf, "shape", ())):
+            lowered: Any = export.export(jitted)(*given[0], **given[1])
+            results = list(lowered.out_avals)
+        else:
+            lowered = jitted.lower(*given[0], **given[1])
+            results = jax.tree.leaves(lowered.out_info)
     mod = _named_params(from_stablehlo(lowered, raise_ops=False), names)
     trees = _trees(parameters, jax.tree.structure(given), lowered.out_tree, results)
     mod["main"] = with_trees(mod["main"], known.in_trees(trees))

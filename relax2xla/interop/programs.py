@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from relax2xla.dtypes import dtype_name, numpy_dtype
 from relax2xla.errors import CallError
 from relax2xla.importers.shared.trees import Tree, built, flattened, trees_of
 from relax2xla.interop.dimensions import Dimensions
+from relax2xla.interop.held import Machine
 from relax2xla.interop.sized import Sizes
 from relax2xla.interop.weights import Policy, Weights, described
 from relax2xla.ir import (
@@ -29,7 +30,7 @@ from relax2xla.ir.struct_info import flatten_info, show
 
 if TYPE_CHECKING:
     from relax2xla.interop.evaluate import Evaluator
-    from relax2xla.vm.call.executable import Entry
+    from relax2xla.vm.call.executable import Entry, Executable
     from relax2xla.vm.call.specialise import Program
 
 
@@ -37,6 +38,7 @@ class Programs:
     """One function's programs by the shapes of its arguments.
 
     ``sizes``: values that decide on sizes, which are parameters after those of ``source``.
+    ``machine``: makes the machine's own executable of the function, for weights that are arrays.
     """
 
     def __init__(
@@ -46,8 +48,10 @@ class Programs:
         source: Function,
         weights: Weights,
         sizes: Sizes | None = None,
+        machine: Callable[[], Executable] | None = None,
     ) -> None:
         self.executable, self.name, self.weights, self.sizes = executable, name, weights, sizes
+        self._machine = machine and Machine(machine, name, weights)
         self.entry: Entry = executable[name]
         self.source = source
         self.params = self.entry.params
@@ -214,6 +218,7 @@ class Programs:
         import jax.numpy as jnp
         from jax import lax
 
+        from relax2xla.interop.lax_rows.collectives import workers_here
         from relax2xla.vm.pjrt.jax_arguments import is_wide
         from relax2xla.vm.pjrt.wide_derivatives import in_64_bits
 
@@ -222,7 +227,6 @@ class Programs:
         if self.sizes is not None:
             leaves += self.sizes.values(leaves, self.name)
         infos, arrays, symbols = self.infos(leaves)
-        program = self.program(infos, bool(symbols))
         lifted, paths = self.entry.lifted, self.weights.paths
         tensors = [i for info in infos for i in flatten_info(info)]
         declared = [i.dtype for i in tensors if isinstance(i, TensorStructInfo)]
@@ -241,6 +245,7 @@ class Programs:
                 made = evaluator.call(transform["main"], [weight(a) for a in lifted.raw], {})
             for w in lifted.weights:
                 values.append(made[w] if isinstance(w, int) else weight(w))
+            program = self.program(infos, bool(symbols))
             evaluator = self._evaluator(program.module, policy, symbols)
             out = evaluator.call(program.module["main"], values, {})
             flat = list(out) if isinstance(out, tuple) else [out]
@@ -251,13 +256,21 @@ class Programs:
                 ]
             return [jnp.asarray(x) for x in flat]
 
-        narrows = is_wide(np.zeros(0))
+        def rows(*arrays: Any) -> Sequence[Any]:
+            with policy.wide():
+                wide = policy.exact and is_wide(np.zeros(0))
+                if wide and self._is_wide(self.program(infos, bool(symbols))):
+                    return in_64_bits(compute, given, arrays)
+                return compute(given, arrays)
+
+        # What knows its weights is also a program of the machine's.
+        alone = not symbols and workers_here() == 1
+        held = self._machine.held(given, infos, rows) if self._machine and alone else None
+        if held is None:
+            return self._returned(self.program(infos, bool(symbols)).pack(rows(*arrays)), buffers)
         with policy.wide():
-            if policy.exact and narrows and self._is_wide(program):
-                result = program.pack(in_64_bits(compute, given, arrays))
-            else:
-                result = program.pack(compute(given, arrays))
-        return self._returned(result, buffers)
+            values = [_entered(a, d, policy) for a, d in zip(arrays, declared, strict=True)]
+            return self._returned(held.pack(held.call(*values)), buffers)
 
     def _is_wide(self, program: Program) -> bool:
         """Whether a program computes floats of 64 bits, whose derivatives JAX's flag narrows."""

@@ -107,6 +107,11 @@ class Weights:
             if self._group[i] in groups
         }
 
+    def differs(self, path: str, value: Any) -> bool:
+        """Whether a weight has other numbers than the module has."""
+        own = next(self._held[i] for i, p in self.paths.items() if p == path)
+        return not np.array_equal(np.asarray(value), own, equal_nan=own.dtype.kind in "fc")
+
     def _wanted(self, group: str, what: str) -> Sequence[tuple[str, Any, str]]:
         """Of the weights of a group: path, numbers, and place in the tree ``what``."""
         if (group, what) not in self._places:

@@ -48,12 +48,13 @@ Key = tuple[Any, ...]
 class WeightStore:
     """Arrays on devices by what they are.
 
-    ``values``: weights by the source's names that take the place of the executable's own. A store
-    with values keeps only what differs, and asks ``base`` for the rest.
+    ``values``: weights by the source's names that take the place of the executable's own, numpy's
+    or on the device already. A store with values keeps only what differs, and asks ``base`` for
+    the rest.
     """
 
     def __init__(
-        self, values: Mapping[str, Array] | None = None, base: WeightStore | None = None
+        self, values: Mapping[str, Any] | None = None, base: WeightStore | None = None
     ) -> None:
         self.values = dict(values or {})
         self.base = base
@@ -180,7 +181,7 @@ class WeightStore:
             emit(program.module), avals, device, run_once=True, allowed=executable.allowed
         )
         # Not kept: once this has run, the raw arrays are not needed on the device.
-        given = [xla.device_put(a, device, copy=False) for i in used if (a := raw[i]) is not None]
+        given = [_placed(a, device) for i in used if (a := raw[i]) is not None]
         made = program.pack(loaded.run(given))
         xla.block(list(made))
         return made
@@ -214,6 +215,12 @@ class Weights:
         """Take the weights from ``store`` from now on."""
         with self._lock:
             self._store, self._operands = store, None
+
+
+def _placed(array: Any, device: Device | None) -> Any:
+    if isinstance(array, np.ndarray):
+        return xla.device_put(array, device, copy=False)
+    return xla.on_device(array, device)
 
 
 def _restricted(transform: Function, fields: Sequence[int]) -> tuple[Function, list[int]]:

@@ -260,6 +260,18 @@ def _annotated(module: ir.Module, device: Device | None) -> ir.Module:
     return module if isinstance(device, Mesh) else without_shardings(module)
 
 
+def called(module: ir.Module, device: Device | None, allowed: Iterable[str] = ()) -> ir.Module:
+    """``module`` as :class:`Loaded` compiles it, with calls, for XLA as part of a larger program.
+
+    ``allowed``, errors: as of :class:`Loaded`.
+    """
+    check_mlir(module, allowed, xla.count(device))
+    if LAPACK in to_bytecode(module):
+        load_lapack()
+    module = _with_native_calls(module, device) or module
+    return _with_calls(module, device) or module
+
+
 def _with_calls(module: ir.Module, device: Device | None) -> ir.Module | None:
     """``module`` with calls of oneDNN, whose code XLA cannot write; None where it has none."""
     if isinstance(device, Mesh) or xla.jax_device(device).platform != "cpu":

@@ -169,7 +169,11 @@ def _program_impl(*args: Any, program: str, outputs: tuple[Any, ...]) -> Any:
 def _program_lowering(
     ctx: Any, *args: Any, program: str, outputs: tuple[Any, ...]
 ) -> Sequence[ir.Value[Any]]:
-    """Clone the functions of the program into the module being lowered, and call the entry."""
+    return inline(ctx, args, program)
+
+
+def inline(ctx: Any, args: Sequence[Any], program: str) -> Sequence[ir.Value[Any]]:
+    """Clone the functions of a program into the module being lowered, and call the entry."""
     target = ctx.module_context.module
     source = without_shardings(ir.Module.parse(program, context=target.context))
     prefix = f"relax2xla_{next(_serial)}_"

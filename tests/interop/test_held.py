@@ -1,0 +1,190 @@
+"""Functions of JAX over weights that are arrays: the machine's program, and rows for JAX."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+from relax2xla.frontend.torch import from_exported_program
+from relax2xla.interop.jax import extract_jax, from_jax, to_jax
+from relax2xla.kernels.products import FAMILY, Product, pays
+from relax2xla.vm.pjrt.native_calls import functions
+
+torch = pytest.importorskip("torch")
+
+# Calls are of functions in C++, where this machine compiles them and they are faster.
+CALLED = "custom_call" if pays(Product((64, 768), 1024)) and functions(FAMILY) else "stablehlo"
+
+
+class Network(torch.nn.Module):
+    """A convolution and a product that are large enough for calls, and a buffer of integers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(16, 32, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(32)
+        self.linear = torch.nn.Linear(32, 256)
+        self.register_buffer("places", torch.arange(256) % 3)
+
+    def forward(self, x: Any) -> Any:
+        y = torch.relu(self.norm(self.conv(x))).flatten(2).transpose(1, 2)
+        y = torch.nn.functional.gelu(self.linear(y)) * self.places
+        return {"mean": y.mean(), "values": y, "kind": y.argmax(-1)}
+
+
+X = np.random.default_rng(0).normal(size=(1, 16, 12, 12)).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def made() -> Any:
+    torch.manual_seed(0)
+    module = Network().eval()
+    with torch.no_grad():
+        expected = module(torch.from_numpy(X))
+    exported = torch.export.export(module, (torch.from_numpy(X),))
+    fn, params = extract_jax(from_exported_program(exported))
+    return module, {k: v.numpy() for k, v in expected.items()}, fn, params
+
+
+def close(found: Any, wanted: Any, tolerance: float = 2e-5) -> None:
+    for f, w in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(np.asarray(f), np.asarray(w), rtol=tolerance, atol=tolerance)
+
+
+def primitives(f: Any, *args: Any) -> list[str]:
+    return [e.primitive.name for e in jax.make_jaxpr(f)(*args).jaxpr.eqns]
+
+
+def test_known_weights_are_the_machines_program_and_given_ones_are_rows(made: Any) -> None:
+    _, expected, fn, params = made
+    held = functools.partial(fn, params)
+    assert primitives(held, X) == ["relax2xla_held"]
+    assert "conv_general_dilated" in primitives(fn, params, X)
+    assert CALLED in jax.jit(held).lower(X).as_text()
+    for found in (held(X), jax.jit(held)(X), jax.jit(fn)(params, X)):
+        close(found, expected)
+        assert found["kind"].dtype == np.int64
+
+
+def test_weights_that_were_changed_are_prepared_anew(made: Any) -> None:
+    module, expected, fn, params = made
+    held = jax.jit(functools.partial(fn, params))
+    twice = jax.tree.map(lambda w: 2 * w, params)
+    with torch.no_grad():
+        changed = Network().eval()
+        changed.load_state_dict(module.state_dict())
+        for p in changed.parameters():
+            p *= 2
+        wanted = {k: v.numpy() for k, v in changed(torch.from_numpy(X)).items()}
+    close(jax.jit(functools.partial(fn, twice))(X), wanted)
+    close(fn(twice, X), wanted)
+    # What was traced before keeps its own.
+    close(held(X), expected)
+    other = fn.with_buffers({**fn.buffers, "places": jnp.zeros(256, int)})
+    assert not other(params, X)["values"].any()
+
+
+def test_what_jax_does_to_it_is_what_it_does_to_the_rows(made: Any) -> None:
+    _, _, fn, params = made
+    held = functools.partial(fn, params)
+
+    def rows(x: Any) -> Any:
+        with jax.disable_jit():
+            return held(x)
+
+    def loss(f: Any) -> Any:
+        return lambda x: f(x)["mean"] ** 2
+
+    batch = jnp.stack([X, 2 * X])
+    close(jax.jit(jax.grad(loss(held)))(X), jax.jit(jax.grad(loss(rows)))(X))
+    close(jax.jvp(loss(held), (X,), (X,)), jax.jvp(loss(rows), (X,), (X,)))
+    close(jax.jit(jax.vmap(held))(batch), jax.vmap(rows)(batch))
+    close(jax.vmap(jax.grad(loss(held)))(batch), jax.vmap(jax.grad(loss(rows)))(batch))
+
+    def hessian(f: Any) -> Any:
+        return jax.jit(lambda x: jax.jvp(jax.grad(loss(f)), (x,), (x,))[1])(X)
+
+    close(hessian(held), hessian(rows))
+    kept = jax.jit(jax.grad(jax.checkpoint(loss(held))))
+    close(kept(X), jax.grad(loss(rows))(X))
+
+
+def test_weights_can_be_donated_after_a_call(made: Any) -> None:
+    _, expected, fn, params = made
+    own = jax.tree.map(jnp.copy, params)
+    close(fn(own, X), expected)
+    doubled = jax.jit(lambda p: jax.tree.map(lambda w: 2 * w, p), donate_argnums=0)(own)
+    assert own["conv"]["weight"].is_deleted()
+    close(fn(doubled, X), jax.jit(fn)(doubled, X))
+
+
+def test_loops_and_branches_hold_it(made: Any) -> None:
+    _, expected, fn, params = made
+
+    def step(total: Any, x: Any) -> Any:
+        return total + jax.lax.cond(total < 0, lambda: 0.0, lambda: fn(params, x)["mean"]), total
+
+    total, _ = jax.jit(lambda x: jax.lax.scan(step, 0.0, x))(jnp.stack([X, X, X]))
+    close(total, 3 * expected["mean"])
+
+
+def test_programs_for_others_have_rows_alone(made: Any) -> None:
+    _, expected, fn, params = made
+    held = functools.partial(fn, params)
+    exported = export.export(jax.jit(held))(X)
+    assert "custom_call" not in exported.mlir_module()
+    close(export.deserialize(exported.serialize()).call(X), expected)
+    mod = from_jax(held, X)
+    assert "custom_call" not in mod.script()
+    again, weights = extract_jax(mod)
+    close(again(weights, X), expected)
+
+
+def test_to_jax_is_the_machines_program_under_jit() -> None:
+    torch.manual_seed(1)
+    module = torch.nn.Linear(768, 1024).eval()
+    x = torch.randn(64, 768)
+    function = to_jax(from_exported_program(torch.export.export(module, (x,))))
+    given = jnp.asarray(x.numpy())
+    assert CALLED in jax.jit(function).lower(given).as_text()
+    with torch.no_grad():
+        close(jax.jit(function)(given), [module(x).numpy()])
+    slope = jax.grad(lambda v: function(v)[0].sum())(given)
+    close(slope, np.broadcast_to(module.weight.detach().sum(0).numpy(), (64, 768)))
+
+
+def test_several_devices_see_rows() -> None:
+    code = """
+import functools, jax, numpy as np, torch
+from jax.sharding import NamedSharding, PartitionSpec as P
+from relax2xla.interop.jax import jax_function
+torch.manual_seed(0)
+module = torch.nn.Linear(256, 512).eval()
+x = torch.randn(64, 256)
+fn, params = jax_function(module, (x,))
+held = functools.partial(fn, params)
+mesh = jax.make_mesh((4,), ("x",))
+spread = jax.device_put(x.numpy(), NamedSharding(mesh, P("x")))
+made = jax.jit(held)(spread)
+assert len(made.sharding.device_set) == 4
+np.testing.assert_allclose(made, module(x).detach().numpy(), rtol=1e-5, atol=1e-5)
+"""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
