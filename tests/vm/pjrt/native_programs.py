@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
@@ -56,6 +57,27 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 def run(mod: rx.IRModule, operands: list[Array]) -> Array:
     return np.asarray(rx.VirtualMachine(rx.build(mod, "cpu"))["main"](*operands))
+
+
+class Threads:
+    """Threads that there are not: the parts of a call are done one after the other, the last first.
+
+    parts: how many each call had
+    """
+
+    def __init__(self, count: int) -> None:
+        self.parts: list[int] = []
+        part = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+
+        def share(parts: int, work: Any, data: int) -> int:
+            if parts:
+                self.parts.append(parts)
+            for i in reversed(range(parts)):
+                work(data, i)
+            return count
+
+        self._call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, part, ctypes.c_void_p)(share)
+        self.address = ctypes.cast(self._call, ctypes.c_void_p).value
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from relax2xla.testing import evaluate
 from relax2xla.transform.cpu.call_products import Described, form
 from relax2xla.vm.pjrt import native_calls
 
-from .native_programs import Array, no_library, program, replaced, run
+from .native_programs import Array, Threads, no_library, program, replaced, run
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
@@ -184,6 +184,35 @@ def test_composites_become_calls(monkeypatch: pytest.MonkeyPatch) -> None:
         got = run(program(call, FAMILY, form(call)), operands)
         np.testing.assert_array_equal(got, called(call, operands))
     assert [m.symbol for m in made] == [*FAMILY.symbols]
+
+
+# Many pixels and few, columns that are no multiple of a tile's, groups, patches, and few rows.
+SHARED = [
+    Convolution((1, 31, 33, 64), (3, 3), 80, padding=(1, 1, 1, 1), added=True, ending="relu"),
+    Convolution((1, 7, 7, 512), (1, 1), 610, ending="gelu"),
+    Convolution((1, 30, 30, 60), (3, 3), 150, padding=(1, 1, 1, 1), groups=5),
+    Product((2, 64, 300), 777, added=True),
+    Product((3, 2000), 1000),
+    Winograd((1, 14, 14, 128), 208, (1, 1, 1, 1), 2, added=True),
+    Winograd((1, 57, 50, 64), 48, (1, 1, 1, 1), 4, ending="relu"),
+]
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 31])
+def test_any_number_of_threads_gives_the_same_numbers(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = Threads(count)
+    monkeypatch.setattr(native_calls, "share_threads", lambda m: m.use_threads(threads.address))
+    shared = native_calls.library(FAMILY, FAMILY.flags())
+    for call in SHARED:
+        _, operands = case(call)
+        made = np.full(call.result.shape, np.nan, call.result.dtype)
+        shared[call.symbol](*operands, *call.numbers, made)
+        np.testing.assert_array_equal(made, called(call, operands))
+    # Each has something for two, and there are no more parts than threads find something to do in.
+    assert len(threads.parts) == len(SHARED)
+    assert all(2 <= parts <= 8 * count for parts in threads.parts)
 
 
 def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:

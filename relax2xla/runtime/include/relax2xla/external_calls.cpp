@@ -192,15 +192,17 @@ bool ask_a_thread(const XLA_FFI_CallFrame* frame, const std::shared_ptr<Parts>& 
 }
 
 /* All parts. The caller works as well, and waits for parts that were begun only: a pool whose
- * threads are all in calls like this one comes to an end. */
-void in_parts(int64_t count, relax2xla::Part* work, void* data) {
+ * threads are all in calls like this one comes to an end. How many threads there are. */
+int64_t in_parts(int64_t count, relax2xla::Part* work, void* data) {
   const XLA_FFI_CallFrame* frame = current;
+  const int64_t threads = frame == nullptr ? 1 : count_threads(frame);
+  if (count == 0) return threads;
   const auto parts = std::make_shared<Parts>(count, work, data);
-  const int64_t threads = frame == nullptr ? 1 : std::min(count, count_threads(frame));
-  for (int64_t i = 1; i < threads && ask_a_thread(frame, parts); ++i) {
+  for (int64_t i = 1; i < std::min(count, threads) && ask_a_thread(frame, parts); ++i) {
   }
   parts->run();
   parts->wait();
+  return threads;
 }
 
 /* `current` is the call, for as long as this is there. */
@@ -286,8 +288,8 @@ extern "C" void relax2xla_bind(const char* key, void* address, int typed) {
 }
 
 // What libraries are told of the threads (relax2xla/threads.h).
-extern "C" void relax2xla_in_parts(int64_t count, relax2xla::Part* work, void* data) {
-  in_parts(count, work, data);
+extern "C" int64_t relax2xla_in_parts(int64_t count, relax2xla::Part* work, void* data) {
+  return in_parts(count, work, data);
 }
 
 extern "C" XLA_FFI_Error* relax2xla_external(XLA_FFI_CallFrame* frame) {

@@ -227,30 +227,48 @@ void join_rows(Convolution& c, int64_t batch, std::vector<float>& padded) {
 
 /* All results, in blocks of pixels, groups, and blocks of columns. */
 void compute(Convolution c) {
-  std::vector<float> padded;
+  // Kept from call to call: the system takes longer to give memory than it takes to fill it.
+  static thread_local std::vector<float> padded;
   if (c.groups == 1 && c.channels < kFew && c.window_width > 1 && c.dilated_columns == 1)
     join_rows(c, c.pixels / (c.rows * c.columns), padded);
   const std::vector<float> nothing(static_cast<size_t>(c.channels * c.groups), 0.0f);
   c.nothing = nothing.data();
   const std::vector<Part> parts = parts_of(c.taps(), c.channels);
   const int64_t depth = c.taps() * c.channels, width = std::min(kWidth, c.results);
-  const int64_t most = depth * width <= kLight ? kTogether : kNear / std::min(kDepth, depth);
-  const int64_t block = relax2xla::block_of(c.pixels, std::max<int64_t>(kTogether, most));
-  const int64_t blocks = (c.pixels + block - 1) / block, bands = (c.results + kWidth - 1) / kWidth;
-  const int64_t of_block = c.groups * bands;
-  relax2xla::in_ranges(blocks * of_block, kWork / (block * width * depth),
-                       [&](int64_t begin, int64_t end) {
+  const int64_t near = depth * width <= kLight ? kTogether : kNear / std::min(kDepth, depth);
+  const int64_t most = std::max<int64_t>(kTogether, near);
+  const int64_t block = relax2xla::block_of(c.pixels, most);
+  // Bands are some groups, or some columns of one.
+  constexpr int64_t kLeast = relax2xla::kVectors * kLanes;
+  const int64_t columns = (c.results + kLeast - 1) / kLeast;
+  const relax2xla::Shares shares = relax2xla::shares_of(
+      (c.pixels + block - 1) / block, c.groups > 1 ? c.groups : columns,
+      c.pixels * c.groups * c.results * depth / kWork);
+  const relax2xla::Pieces pieces{c.pixels, shares.pieces};
+  relax2xla::each_part(shares.pieces * shares.bands, [&](int64_t part) {
     static thread_local std::vector<const float*> under;
     const float* touched = nullptr;
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t from = unit / of_block * block, to = std::min(c.pixels, from + block);
-      if (unit == begin || unit % of_block == 0) {
-        c.find(from, to, under);
-        c.fetch(from, to, touched);
+    const int64_t piece = part / shares.bands, band = part % shares.bands;
+    const auto edge = [&](int64_t i, int64_t all) { return i * all / shares.bands; };
+    int64_t group = 0, groups = c.groups, begin = 0, end = c.results;
+    if (c.groups > 1) {
+      group = edge(band, c.groups);
+      groups = edge(band + 1, c.groups);
+    } else {
+      begin = edge(band, columns) * kLeast;
+      end = std::min(c.results, edge(band + 1, columns) * kLeast);
+    }
+    const int64_t last = pieces.begin(piece + 1);
+    const int64_t length = relax2xla::block_of(last - pieces.begin(piece), most);
+    for (int64_t from = pieces.begin(piece); from < last; from += length) {
+      const int64_t to = std::min(last, from + length);
+      c.find(from, to, under);
+      c.fetch(from, to, touched);
+      for (int64_t g = group; g < groups; ++g) {
+        const Convolution one = c.of_group(g);
+        for (int64_t column = begin; column < end; column += kWidth)
+          one.run(from, to, column, std::min(end, column + kWidth), parts, under.data());
       }
-      const int64_t column = unit % bands * kWidth;
-      c.of_group(unit / bands % c.groups)
-          .run(from, to, column, std::min(c.results, column + kWidth), parts, under.data());
     }
   });
 }
@@ -299,7 +317,7 @@ void by_winograd(const DLTensor* image, const DLTensor* weight, const DLTensor* 
                             is_added ? numbers(added) : nullptr,
                             static_cast<float*>(result->data), from[0], from[1], from[2], from[3],
                             to[1], to[2], to[3], top, left, ending}
-      .compute();
+      .compute(kWork);
 }
 
 void winograd(const DLTensor* image, const DLTensor* weight, const DLTensor* bias,

@@ -123,13 +123,34 @@ inline Tile tile_of(int64_t rows, int64_t vectors) {
   return vectors >= kVectors ? tile_of_rows<kVectors>(rows) : tile_of_rows<1>(rows);
 }
 
+// Numbers of a line of the cache.
+constexpr int64_t kLine = 16;
+
+/* The first place from `from` on where a line of the cache begins: vectors there are in one. */
+inline float* aligned(float* from) {
+  constexpr auto kBytes = kLine * sizeof(float);
+  const auto at = reinterpret_cast<uintptr_t>(from);
+  return reinterpret_cast<float*>((at + kBytes - 1) / kBytes * kBytes);
+}
+
+// Rows of the tile that is mostly used.
+constexpr int64_t kTileRows = kSums / kVectors;
+
 /* How many of `count` pixels are computed together, about `most`, in whole tiles: blocks are of one
  * size, so that no few pixels behind the others read the whole weight again. */
 inline int64_t block_of(int64_t count, int64_t most) {
-  constexpr int64_t kWhole = kSums / kVectors;
   const int64_t blocks = std::max<int64_t>(1, (count + most / 2) / most);
-  return ((count + blocks - 1) / blocks + kWhole - 1) / kWhole * kWhole;
+  return ((count + blocks - 1) / blocks + kTileRows - 1) / kTileRows * kTileRows;
 }
+
+/* `count` pixels in pieces of as many whole tiles. */
+struct Pieces {
+  int64_t count, pieces;
+  int64_t begin(int64_t piece) const {
+    const int64_t tiles = (count + kTileRows - 1) / kTileRows;
+    return std::min(count, piece * tiles / pieces * kTileRows);
+  }
+};
 
 }  // namespace relax2xla
 

@@ -137,13 +137,14 @@ struct Winograd {
     }
   }
 
-  /* Patches [from, to). */
-  void run(int64_t from, int64_t to, std::vector<float>& memory) const {
+  /* Patches [from, to), columns [begin, end). */
+  void run(int64_t from, int64_t to, int64_t begin, int64_t end,
+           std::vector<float>& memory) const {
     const int64_t count = to - from;
     const int64_t of_values = count * channels, of_products = count * kColumns;
-    const int64_t needed = kAll * (of_values + of_products) + channels + kColumns;
+    const int64_t needed = kAll * (of_values + of_products) + channels + kColumns + kLine;
     if (static_cast<int64_t>(memory.size()) < needed) memory.resize(static_cast<size_t>(needed));
-    float* values = memory.data();
+    float* values = aligned(memory.data());
     float* products = values + kAll * of_values;
     float* nothing = products + kAll * of_products;
     const float* zeros = nothing + channels;
@@ -151,8 +152,8 @@ struct Winograd {
     for (int64_t p = 0; p < count; ++p)
       transform(from + p, nothing, values + p * channels, of_values);
     const int64_t next = kAll * channels * kPanel;
-    for (int64_t column = 0; column < results; column += kColumns) {
-      const int64_t wide = std::min<int64_t>(kColumns, results - column);
+    for (int64_t column = begin; column < end; column += kColumns) {
+      const int64_t wide = std::min<int64_t>(kColumns, end - column);
       const float* panel = weight + column / kPanel * next;
       for (int64_t point = 0; point < kAll; ++point, panel += channels * kPanel) {
         // The values of the window at the next point come nearer, a part with each tile.
@@ -182,14 +183,23 @@ struct Winograd {
     }
   }
 
-  void compute() const {
+  /* All results; `work`: multiplications that are worth a thread. */
+  void compute(int64_t work) const {
     const int64_t patches = batch * down() * across();
     const int64_t most = std::max<int64_t>(kLeast, kNear / (kAll * channels));
-    const int64_t each = block_of(patches, most);
-    in_ranges((patches + each - 1) / each, 1, [&](int64_t begin, int64_t end) {
+    const int64_t each = block_of(patches, most), columns = (results + kColumns - 1) / kColumns;
+    const Shares shares = shares_of((patches + each - 1) / each, columns,
+                                    patches * kAll * channels * results / work);
+    const Pieces pieces{patches, shares.pieces};
+    each_part(shares.pieces * shares.bands, [&](int64_t part) {
       static thread_local std::vector<float> memory;
-      for (int64_t i = begin; i < end; ++i)
-        run(i * each, std::min(patches, (i + 1) * each), memory);
+      const int64_t piece = part / shares.bands, band = part % shares.bands;
+      const auto edge = [&](int64_t i) { return i * columns / shares.bands * kColumns; };
+      const int64_t begin = edge(band), end = std::min(results, edge(band + 1));
+      const int64_t last = pieces.begin(piece + 1);
+      const int64_t length = block_of(last - pieces.begin(piece), most);
+      for (int64_t from = pieces.begin(piece); from < last; from += length)
+        run(from, std::min(last, from + length), begin, end, memory);
     });
   }
 };
