@@ -256,10 +256,11 @@ class Programs:
                 ]
             return [jnp.asarray(x) for x in flat]
 
+        narrows = policy.exact and is_wide(np.zeros(0))
+
         def rows(*arrays: Any) -> Sequence[Any]:
             with policy.wide():
-                wide = policy.exact and is_wide(np.zeros(0))
-                if wide and self._is_wide(self.program(infos, bool(symbols))):
+                if narrows and self._is_wide(self.program(infos, bool(symbols))):
                     return in_64_bits(compute, given, arrays)
                 return compute(given, arrays)
 

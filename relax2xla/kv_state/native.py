@@ -34,7 +34,7 @@ from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.ir.traits import Einsum
 from relax2xla.kv_state.rows import Bounds, Emitter, Heads, Sizes
-from relax2xla.runtime.compiler import INCLUDE, find_compiler, has_compiler, run_compiler
+from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.native import NativeFunction, NativeModule
 from relax2xla.stablehlo.untrusted.targets import TYPED
@@ -42,6 +42,7 @@ from relax2xla.transform.layout.feature_major import LARGE_WEIGHT, is_linear
 from relax2xla.vm.pjrt import xla
 from relax2xla.vm.pjrt.external_calls import TARGET as TARGET
 from relax2xla.vm.pjrt.external_calls import bind
+from relax2xla.vm.pjrt.own_library import HOME, shared_library
 
 log = logging.getLogger("relax2xla.vm")
 
@@ -158,10 +159,9 @@ def _key(symbol: str) -> str | None:
 
 def compiled(symbol: str) -> NativeFunction:
     """A function of these, compiled for this processor; CompilerError where it cannot be."""
-    source = INCLUDE / "relax2xla" / _SOURCES[symbol]
+    source = _SOURCES[symbol]
+    code = shared_library(source, ["-O3", "-march=native"], f"{source} does not compile")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         made = Path(folder) / f"{symbol}.so"
-        options = ["-shared", "-fPIC", "-O3", "-march=native", "-std=c++17", "-I", str(INCLUDE)]
-        command = [*find_compiler(), *options, str(source), "-o", str(made)]
-        run_compiler(command, f"{source.name} does not compile")
-        return NativeModule(made, [symbol], source.read_bytes()).functions[symbol]
+        made.write_bytes(code)
+        return NativeModule(made, [symbol], (HOME / source).read_bytes()).functions[symbol]

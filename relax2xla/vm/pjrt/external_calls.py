@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import jax
+from jaxlib import version as jaxlib_version
 
 from relax2xla.errors import TVMError
-from relax2xla.runtime.compiler import INCLUDE, find_compiler, run_compiler
 from relax2xla.runtime.native import NativeFunction, NativeModule
 from relax2xla.stablehlo.untrusted.targets import AllowedTarget
+from relax2xla.vm.pjrt.own_library import shared_library
 
 log = logging.getLogger("relax2xla.vm")
 
@@ -69,14 +70,14 @@ def _handler() -> Any:
 
 
 def _compiled() -> ctypes.CDLL:
+    headers = jax.ffi.include_dir()
+    code = shared_library(
+        "external_calls.cpp",
+        ["-O2", f"-DRELAX2XLA_LONGEST_PLAIN={LONGEST_PLAIN}", "-I", headers],
+        "the handler of external calls does not compile",
+        beside=jaxlib_version.__version__,
+    )
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         made = Path(folder) / "external_calls.so"
-        command = [
-            *find_compiler(),
-            *("-shared", "-fPIC", "-O2", "-std=c++17"),
-            f"-DRELAX2XLA_LONGEST_PLAIN={LONGEST_PLAIN}",
-            *("-I", str(INCLUDE), "-I", jax.ffi.include_dir()),
-            *(str(INCLUDE / "relax2xla" / "external_calls.cpp"), "-o", str(made)),
-        ]
-        run_compiler(command, "the handler of external calls does not compile")
+        made.write_bytes(code)
         return ctypes.CDLL(str(made))

@@ -11,30 +11,27 @@ from __future__ import annotations
 
 import functools
 import logging
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from relax2xla import processor
 from relax2xla.errors import TVMError
 from relax2xla.kernels import depthwise, products
 from relax2xla.kernels.integers import calls as integers
 from relax2xla.kernels.native import Call, Family, Tensor, may_call
-from relax2xla.runtime.compiler import INCLUDE, find_compiler, run_compiler
 from relax2xla.runtime.native import NativeFunction, NativeModule
 from relax2xla.stablehlo.mlir import ir, operations
 from relax2xla.stablehlo.untrusted.targets import TYPED
-from relax2xla.vm.pjrt import cache
 from relax2xla.vm.pjrt.composites import asked, copied, names_forms
 from relax2xla.vm.pjrt.external_calls import TARGET, bind, share_threads
+from relax2xla.vm.pjrt.own_library import HOME, shared_library
 
 log = logging.getLogger("relax2xla.vm")
 
 _CUSTOM_CALL: Final = "stablehlo.custom_call"
 FAMILIES: Final = (integers.FAMILY, depthwise.FAMILY, products.FAMILY)
-_OPTIONS: Final = ("-shared", "-fPIC", "-O3", "-march=native", "-std=c++17")
+_OPTIONS: Final = ("-O3", "-march=native")
 # What a library has that shares its work out.
 _THREADS: Final = b"relax2xla/threads.h"
 
@@ -134,37 +131,13 @@ def library(family: Family, flags: tuple[str, ...]) -> Mapping[str, NativeFuncti
 
     Raises CompilerError where there is no compiler, or it fails.
     """
-    home = INCLUDE / "relax2xla"
-    compiler = find_compiler()
+    content = b"\n".join((HOME / n).read_bytes() for n in (family.source, *family.headers))
     options = [*_OPTIONS, *family.options, *flags]
-    content = b"\n".join((home / n).read_bytes() for n in (family.source, *family.headers))
-    circumstances = [processor.machine(), *compiler, _version(compiler), *options]
-    store = cache.current()
-    key = cache.key_of(family.name, content, "\n".join(circumstances))
-    kept = None if store is None else store.get(key)
+    code = shared_library(family.source, options, f"the calls of {family.name} do not compile")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         made = Path(folder) / f"{family.name}.so"
-        if kept is None:
-            given = ["-I", str(INCLUDE), str(home / family.source), "-o", str(made)]
-            run_compiler(
-                [*compiler, *options, *given], f"the calls of {family.name} do not compile"
-            )
-            if store is not None:
-                store.put(key, made.read_bytes())
-        else:
-            made.write_bytes(kept)
+        made.write_bytes(code)
         module = NativeModule(made, family.symbols, content + " ".join(flags).encode())
         if _THREADS in content:
             share_threads(module)
         return module.functions
-
-
-def _version(compiler: list[str]) -> str:
-    """What the compiler says of itself, so that a newer one compiles again."""
-    try:
-        done = subprocess.run(
-            [*compiler, "--version"], capture_output=True, text=True, check=False, timeout=60
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout
