@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="jax_functions: also what failed")
     parser.add_argument("--ours", action="store_true", help="torch_models: without the peers")
     parser.add_argument("--inductor", action="store_true", help="peers: with TorchInductor")
+    parser.add_argument("--batch", type=int, metavar="N", help="peers: so many inputs at once")
+    parser.add_argument("--cores", type=int, metavar="N", help="peers: on so many cores")
     parser.add_argument("--tvm", metavar="PYTHON", help="kernels: a Python that has apache-tvm")
     parser.add_argument(
         "--mlc", metavar="FOLDER", help="mlc(_kernels): a checkout of mlc-ai/mlc-llm"
@@ -92,8 +95,10 @@ def main() -> None:
         parser.error(f"--only goes with {', '.join(_SOME)}")
     if (args.write or args.again) and args.name != "jax_functions":
         parser.error("--write and --again go with jax_functions")
-    if args.inductor and args.name != "peers":
-        parser.error("--inductor goes with peers")
+    if (args.inductor or args.batch or args.cores) and args.name != "peers":
+        parser.error("--inductor, --batch and --cores go with peers")
+    if min(args.batch or 1, args.cores or 1) < 1 or (args.cores or 1) > (os.cpu_count() or 1):
+        parser.error("--batch and --cores are at least 1, and cores those that there are")
     if args.mlc and args.name not in ("mlc", "mlc_kernels"):
         parser.error("--mlc goes with mlc and mlc_kernels")
     if args.shardy and args.name != "shardings":
@@ -113,6 +118,8 @@ def main() -> None:
         "write": args.write,
         "again": args.again,
         "inductor": args.inductor,
+        "batch": args.batch,
+        "cores": args.cores,
         "tvm": args.tvm,
         "mlc": args.mlc,
     }

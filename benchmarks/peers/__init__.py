@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 
-def main(quick: bool = False, only: Sequence[str] | None = None, inductor: bool = False) -> None:
+def main(**given: Any) -> None:
     """See :mod:`benchmarks.peers.table`."""
     from benchmarks.peers import table
 
-    table.main(quick, only, inductor)
+    table.main(**given)

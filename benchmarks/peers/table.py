@@ -1,14 +1,17 @@
-"""Networks by all our roads beside ONNX Runtime, torch eager and Inductor, on one core.
+"""Networks by all our roads beside ONNX Runtime, torch eager and Inductor.
 
-Each network has a process of its own, in which its variants take turns; times are that process's
-own CPU time, so other work on the machine counts little. A ratio is the median of the ratios round
-by round. The floor is the operations of the network by what the core multiplies in a second.
-``--only 'resnet*'`` takes some, ``--inductor`` adds a column that takes minutes to compile, and
-``--quick`` takes one road of ours, torch.export. ONNX files are kept in ``out/peers``.
+Each network has a process of its own, in which its variants take turns, on one core; times are that
+process's own CPU time, so other work on the machine counts little. A ratio is the median of the
+ratios round by round. The floor is the operations of the network by what the core multiplies in a
+second. ``--only 'resnet*'`` takes some, ``--inductor`` adds a column that takes minutes to compile,
+``--quick`` takes one road of ours, torch.export. ``--batch 8`` takes eight inputs at once.
+``--cores 2`` measures on two cores, by the clock, so that nothing else should run. ONNX files are
+kept in ``out/peers``.
 """
 
 from __future__ import annotations
 
+import argparse
 import fnmatch
 import json
 import math
@@ -20,7 +23,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 RESULTS = Path(__file__).parents[2] / "out/peers.jsonl"
 # Seconds that one network may take.
@@ -102,7 +105,27 @@ NETWORKS: Mapping[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
 _UNCOUNTED = {"lstm": 2 * 2 * 50 * 4 * 256 * 512}
 
 
-def main(quick: bool = False, only: Sequence[str] | None = None, inductor: bool = False) -> None:
+class Settings(NamedTuple):
+    """How networks are measured; see the command line."""
+
+    quick: bool = False
+    inductor: bool = False
+    batch: int = 1
+    cores: int = 1
+
+    def flags(self) -> list[str]:
+        """The same on the command line of one network's process."""
+        switches = [f"--{n}" for n in ("quick", "inductor") if getattr(self, n)]
+        return [*switches, "--batch", str(self.batch), "--cores", str(self.cores)]
+
+
+def main(
+    quick: bool = False,
+    only: Sequence[str] | None = None,
+    inductor: bool = False,
+    batch: int = 1,
+    cores: int = 1,
+) -> None:
     """Print a row for each network as it is done, and the geometric mean of their ratios."""
     names = [n for n in NETWORKS if any(fnmatch.fnmatch(n, p) for p in only or ("*",))]
     if not names:
@@ -112,7 +135,7 @@ def main(quick: bool = False, only: Sequence[str] | None = None, inductor: bool 
     print(f"{HEAD}\n|{'---|' * (HEAD.count('|') - 1)}")
     ratios: list[float] = []
     for name in names:
-        row = _in_a_process(name, quick, inductor)
+        row = _in_a_process(name, Settings(quick, inductor, batch, cores))
         with RESULTS.open("a") as f:
             f.write(json.dumps(row) + "\n")
         print(_line(row), flush=True)
@@ -124,8 +147,8 @@ def main(quick: bool = False, only: Sequence[str] | None = None, inductor: bool 
         print(f"\ngeometric mean {mean:.2f}; at most 1.0 in {ahead} of {len(ratios)}")
 
 
-def _in_a_process(name: str, quick: bool, inductor: bool) -> dict[str, Any]:
-    own = [flag for flag, given in (("--quick", quick), ("--inductor", inductor)) if given]
+def _in_a_process(name: str, how: Settings) -> dict[str, Any]:
+    own = how.flags()
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.peers.table", name, *own]
     try:
         run = subprocess.run(command, stdout=subprocess.PIPE, timeout=LIMIT, check=False, text=True)
@@ -159,30 +182,32 @@ def _say(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def measure(name: str, quick: bool = False, inductor: bool = False) -> dict[str, Any]:
+def measure(name: str, how: Settings) -> dict[str, Any]:
     """The row of one network: least milliseconds of each variant, and ratios by rounds."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-how.cores :])
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     from relax2xla.cli.figures.timing import interleaved, ratio, rounds_for
 
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
+    torch.set_num_threads(how.cores)
     _say(f"{name}: made")
     network, args = NETWORKS[name]()
+    args = tuple(a.repeat(how.batch, *[1] * (a.ndim - 1)) for a in args)
     with torch.inference_mode(), FlopCounterMode(display=False) as counted:
         expected = network(*args)
     first = expected if isinstance(expected, torch.Tensor) else expected[0]
-    operations = counted.get_total_flops() + _UNCOUNTED.get(name, 0)
-    variants, started = _variants(name, network, args, quick, inductor)
+    operations = counted.get_total_flops() + how.batch * _UNCOUNTED.get(name, 0)
+    variants, started = _variants(name, network, args, how)
     errors = [_error(variants[v](), first) for v in variants]
     _say(f"{name}: measured")
-    rounds = rounds_for(variants, SECONDS / 4 if quick else SECONDS, least=7, most=100)
-    times = interleaved(variants, rounds, warmup=1, clock=time.process_time)
+    rounds = rounds_for(variants, SECONDS / 4 if how.quick else SECONDS, least=7, most=100)
+    clock = time.process_time if how.cores == 1 else time.perf_counter
+    times = interleaved(variants, rounds, warmup=1, untimed=how.cores > 1, clock=clock)
     # The core is measured in the same minute: its clock follows what the others do.
-    speed = _speed(3 if quick else 8)
+    speed = how.cores * _speed(3 if how.quick else 8)
     _say("")
     least = {v: 1e3 * min(t) for v, t in times.items()}
     best = min((v for v in ("export", "onnx") if v in least), key=least.__getitem__)
@@ -244,14 +269,14 @@ def _speed(rounds: int) -> float:
 
 
 def _variants(
-    name: str, network: Any, args: tuple[Any, ...], quick: bool, inductor: bool
+    name: str, network: Any, args: tuple[Any, ...], how: Settings
 ) -> tuple[dict[str, Callable[[], Any]], float]:
     """Calls by name, and the seconds (of this process) of the first call by the export road."""
     import onnx
     import onnxruntime
     import torch
 
-    from benchmarks.peers.onnxruntime_options import one_thread
+    from benchmarks.peers.onnxruntime_options import on_threads
     from relax2xla.frontend.onnx import from_onnx
     from relax2xla.frontend.torch import from_exported_program
 
@@ -273,17 +298,17 @@ def _variants(
         variants["export"]()
         started = time.process_time() - start
     _say(f"{name}: ONNX")
-    file = RESULTS.parent / "peers" / f"{name}.onnx"
+    file = RESULTS.parent / "peers" / f"{name}{'' if how.batch == 1 else how.batch}.onnx"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         program: Any = torch.onnx.export(network, args, dynamo=True, verbose=False)
         program.save(str(file))
-    if not quick:
+    if not how.quick:
         variants["onnx"] = _ours(from_onnx(onnx.load(file)), host)
         variants["compile"] = torch_call(torch.compile(network, backend="relax2xla"))
-    if inductor:
+    if how.inductor:
         variants["inductor"] = torch_call(torch.compile(network, backend="inductor"))
-    session = onnxruntime.InferenceSession(file, one_thread())
+    session = onnxruntime.InferenceSession(file, on_threads(how.cores))
     feeds = dict(zip((i.name for i in session.get_inputs()), host, strict=True))
     variants["onnxruntime"] = lambda: session.run(None, feeds)
     variants["eager"] = torch_call(network)
@@ -301,5 +326,11 @@ def _ours(mod: Any, host: Sequence[Any]) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
-    flags = sys.argv[2:]
-    print(json.dumps(measure(sys.argv[1], "--quick" in flags, "--inductor" in flags)))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    for switch in ("--quick", "--inductor"):
+        parser.add_argument(switch, action="store_true")
+    for number in ("--batch", "--cores"):
+        parser.add_argument(number, type=int)
+    given = vars(parser.parse_args())
+    print(json.dumps(measure(given.pop("name"), Settings(**given))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import relax2xla as rx
 from relax2xla.kernels.native import ENDINGS, Tensor
 from relax2xla.kernels.products import (
     FAMILY,
@@ -213,6 +215,17 @@ def test_any_number_of_threads_gives_the_same_numbers(
     # Each has something for two, and there are no more parts than threads find something to do in.
     assert len(threads.parts) == len(SHARED)
     assert all(2 <= parts <= 8 * count for parts in threads.parts)
+
+
+def test_calls_at_the_same_time_share_the_threads() -> None:
+    call = SHARED[0]
+    _, operands = case(call)
+    wanted = called(call, operands)
+    machine = rx.VirtualMachine(rx.build(program(call, FAMILY, form(call)), "cpu"))
+    with ThreadPoolExecutor(6) as pool:
+        made = list(pool.map(lambda _: np.asarray(machine["main"](*operands)), range(48)))
+    for found in made:
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:

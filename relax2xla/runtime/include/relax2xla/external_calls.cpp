@@ -6,17 +6,14 @@
  * float, "s6869" a string, whose bytes are written in hexadecimal.
  */
 #include <relax2xla/call.h>
-#include <relax2xla/threads.h>
+#include <relax2xla/crew.h>
 #include <xla/ffi/api/c_api.h>
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -112,45 +109,7 @@ int plain(void* function, std::vector<DLTensor>& tensors) {
   }
 }
 
-// -- threads -------------------------------------------------------------------------------------
-/* The parts of a function's work: who has time takes the next one. */
-class Parts {
- public:
-  Parts(int64_t count, relax2xla::Part* work, void* data)
-      : count_(count), work_(work), data_(data) {}
-
-  // The work and its data are there until the last part is done, and not asked for behind it.
-  void run() {
-    for (int64_t part; (part = next_++) < count_;) {
-      std::exception_ptr failure;
-      try {
-        work_(data_, part);
-      } catch (...) {
-        failure = std::current_exception();
-      }
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (failure) failure_ = failure;
-      if (++done_ == count_) all_done_.notify_all();
-    }
-  }
-
-  void wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    all_done_.wait(lock, [this] { return done_ == count_; });
-    if (failure_) std::rethrow_exception(failure_);
-  }
-
- private:
-  const int64_t count_;
-  relax2xla::Part* const work_;
-  void* const data_;
-  std::atomic<int64_t> next_{0};
-  int64_t done_ = 0;
-  std::exception_ptr failure_;
-  std::mutex mutex_;
-  std::condition_variable all_done_;
-};
-
+// -- threads ---------------------------------------------------------------------------------------
 // The call that this thread is in.
 thread_local const XLA_FFI_CallFrame* current = nullptr;
 
@@ -172,37 +131,6 @@ int64_t count_threads(const XLA_FFI_CallFrame* frame) {
   args.ctx = frame->ctx;
   args.num_threads = &count;
   return succeeded(frame->api, frame->api->XLA_FFI_ThreadPool_NumThreads(&args)) ? count : 1;
-}
-
-/* A thread of the program's pool takes parts too; false where there is no pool. */
-bool ask_a_thread(const XLA_FFI_CallFrame* frame, const std::shared_ptr<Parts>& parts) {
-  auto given = std::make_unique<std::shared_ptr<Parts>>(parts);
-  XLA_FFI_ThreadPool_Schedule_Args args;
-  std::memset(&args, 0, sizeof(args));
-  args.struct_size = XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE;
-  args.ctx = frame->ctx;
-  args.task = [](void* data) {
-    std::unique_ptr<std::shared_ptr<Parts>> own(static_cast<std::shared_ptr<Parts>*>(data));
-    (*own)->run();
-  };
-  args.data = given.get();
-  if (!succeeded(frame->api, frame->api->XLA_FFI_ThreadPool_Schedule(&args))) return false;
-  given.release();
-  return true;
-}
-
-/* All parts. The caller works as well, and waits for parts that were begun only: a pool whose
- * threads are all in calls like this one comes to an end. How many threads there are. */
-int64_t in_parts(int64_t count, relax2xla::Part* work, void* data) {
-  const XLA_FFI_CallFrame* frame = current;
-  const int64_t threads = frame == nullptr ? 1 : count_threads(frame);
-  if (count == 0) return threads;
-  const auto parts = std::make_shared<Parts>(count, work, data);
-  for (int64_t i = 1; i < std::min(count, threads) && ask_a_thread(frame, parts); ++i) {
-  }
-  parts->run();
-  parts->wait();
-  return threads;
 }
 
 /* `current` is the call, for as long as this is there. */
@@ -289,7 +217,9 @@ extern "C" void relax2xla_bind(const char* key, void* address, int typed) {
 
 // What libraries are told of the threads (relax2xla/threads.h).
 extern "C" int64_t relax2xla_in_parts(int64_t count, relax2xla::Part* work, void* data) {
-  return in_parts(count, work, data);
+  const int64_t threads = current == nullptr ? 1 : count_threads(current);
+  if (count > 0) relax2xla::in_parts(count, work, data, threads);
+  return threads;
 }
 
 extern "C" XLA_FFI_Error* relax2xla_external(XLA_FFI_CallFrame* frame) {
