@@ -395,6 +395,44 @@ def test_derivatives_at_kinks_are_those_of_torch() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+class MaskedOut(torch.nn.Module):
+    """Attention whose second query sees no key."""
+
+    def forward(self, q: Any, k: Any, v: Any, seen: Any) -> Any:
+        attend = F.scaled_dot_product_attention
+        score = torch.where(seen, q @ k.mT, -torch.inf)
+        return (
+            attend(q, k, v, attn_mask=seen),
+            attend(q, k, v, attn_mask=torch.where(seen, 0.0, -torch.inf)),
+            attend(q, k, v, attn_mask=seen, dropout_p=1e-7),
+            torch.ops.aten._safe_softmax(score, -1),
+        )
+
+
+def test_rows_that_are_masked_out_have_no_gradient() -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 3, 4) for _ in range(3))
+    seen = torch.ones(1, 1, 3, 3, dtype=torch.bool)
+    seen[0, 0, 1] = False
+    seen[0, 0, 0, 2] = False
+    fn, params = rx.jax_function(MaskedOut(), (q, k, v, seen))
+
+    @jax.jit
+    @functools.partial(jax.grad, argnums=(0, 1, 2), has_aux=True)
+    def gradients(q: Any, k: Any, v: Any) -> Any:
+        made = fn(params, q, k, v, seen.numpy())
+        return sum((y * y).sum() for y in made), made
+
+    got, made = gradients(q.numpy(), k.numpy(), v.numpy())
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    truth = MaskedOut()(*leaves, seen)
+    for y, want in zip(made, truth, strict=True):
+        np.testing.assert_allclose(y, want.detach(), atol=1e-6)
+    wants = torch.autograd.grad(sum((y * y).sum() for y in truth), leaves)
+    for g, want in zip(got, wants, strict=True):
+        np.testing.assert_allclose(g, want, atol=1e-5)
+
+
 FACTORED = """
 import torch, jax
 import relax2xla as rx

@@ -122,10 +122,23 @@ def _rule(
     """Attention with a mask that depends on positions alone."""
 
     def lower() -> Expr:
-        shape = (shape_of(query)[1], shape_of(key)[1])
-        return _attend(query, key, value, bias, scale, *_seen(shape, mask, window))
+        return _within(query, key, value, bias, scale, mask, window)
 
     return _infer(query, key, value, bias, mask, window), lower
+
+
+def _within(
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    bias: Expr | None,
+    scale: float | None,
+    mask: str | None,
+    window: int | None,
+    apart: bool = False,
+) -> Expr:
+    shape = (shape_of(query)[1], shape_of(key)[1])
+    return _attend(query, key, value, bias, scale, *_seen(shape, mask, window), apart)
 
 
 def _attend(
@@ -136,10 +149,12 @@ def _attend(
     scale: float | None,
     seen: Expr | None,
     blind: bool,
+    apart: bool = False,
 ) -> Expr:
     """Two products with batch axes (batch, heads); no operand is transposed.
 
-    ``seen``: which scores (seq, seq_kv) count; ``blind``: whether some query may see no key at all.
+    ``seen``: which scores (seq, seq_kv) count; ``blind``: whether some query may see no key at all;
+    ``apart``: no derivative is taken of the NaN of a row that the bias makes -inf.
     """
     dtype = dtype_of(query)
     wide = sum_dtype(dtype)
@@ -158,6 +173,10 @@ def _attend(
         seen = broadcast_in_dim(seen, shape, (2, 3))
         scores = select(seen, scores, full_like(scores, -math.inf))
     top = reduce(scores, "maximum", [3])
+    some = compare(top, full_like(top, -math.inf), "NE") if apart else None
+    if some is not None:
+        scores = select(spread(some, shape, [3]), scores, full_like(scores, 0.0))
+        top = select(some, top, full_like(top, 0.0))
     powers = hlo("exponential", hlo("subtract", scores, spread(top, shape, [3])))
     if seen is not None and blind:
         powers = select(seen, powers, full_like(powers, 0.0))
@@ -166,6 +185,8 @@ def _attend(
         total = hlo("maximum", total, full_like(total, float.fromhex("0x1p-126")))
     weights = convert(hlo("divide", powers, spread(total, shape, [3])), dtype)
     mixed = dot_general(weights, value, ([3], [1]), ((0, 1), (0, 2)), wide)  # batch, heads, q, d
+    if some is not None:
+        mixed = select(spread(some, shape_of(mixed), [3]), mixed, full_like(mixed, math.nan))
     return convert(transpose(mixed, (0, 2, 1, 3)), dtype)
 
 
@@ -219,6 +240,20 @@ def attention_bias(
 ) -> Rule:
     """Attention with a bias."""
     return _rule(query, key, value, bias, scale, causal_mask, window_size)
+
+
+@attention_bias.derivative
+def _(
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    bias: Expr,
+    scale: Scale = None,
+    causal_mask: str | None = None,
+    window_size: int | None = None,
+) -> Expr:
+    """A row that is masked out has no gradient, where a caller replaces its NaN (as torch does)."""
+    return _within(query, key, value, bias, scale, causal_mask, window_size, apart=True)
 
 
 def attention(

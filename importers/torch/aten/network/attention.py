@@ -40,8 +40,12 @@ aten("log_softmax.int", "_log_softmax", ignored="dtype half_to_float")(_soft(R.n
 @aten("_safe_softmax", ignored="dtype")
 def safe_softmax(ctx: Context, self: Expr, dim: int) -> Expr:
     """Zero where a whole row is -inf."""
-    x = ctx.emit(ctx.cast(self, ctx.dtype()))
-    kind, axis = dtype_of(x), axis_of(dim, ndim_of(x))
+    return _safe(ctx, ctx.cast(self, ctx.dtype()), axis_of(dim, ndim_of(self)))
+
+
+def _safe(ctx: Context, x: Expr, axis: int) -> Expr:
+    x = ctx.emit(x)
+    kind = dtype_of(x)
     some = R.not_equal(R.max(x, [axis], True), scalar(-math.inf, kind))
     return R.where(some, R.nn.softmax(x, axis), scalar(0, kind))
 
@@ -109,7 +113,7 @@ def _dropping(
     if mask is not None:
         same = dtype_of(mask) == "bool"
         score = R.where(mask, score, low) if same else R.add(score, ctx.cast(mask, dtype))
-    weights = ctx.emit(R.nn.softmax(score, -1))
+    weights = ctx.emit(R.nn.softmax(score, -1) if mask is None else _safe(ctx, score, -1))
     return R.matmul(dropout(ctx, weights, p, True), value)
 
 
