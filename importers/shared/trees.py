@@ -58,8 +58,7 @@ def flattened(tree: Tree, value: Any, where: str, leaves: dict[int, Any]) -> Non
     if kind == "leaf":
         leaves[inner] = value
     elif kind == "const":
-        if value is not None and value != inner:
-            raise CallError(f"{where} was {inner!r} when the model was traced; given {value!r}")
+        _want_constant(value, inner, where)
     elif kind == "dict":
         if not isinstance(value, Mapping):
             raise CallError(f"{where} is a dictionary; given {type(value).__name__}")
@@ -77,6 +76,20 @@ def flattened(tree: Tree, value: Any, where: str, leaves: dict[int, Any]) -> Non
         for field, part, item in zip(fields, parts, given, strict=True):
             step = f".{field}" if kind == "named" else f"[{field}]"
             flattened(part, item, f"{where}{step}", leaves)
+
+
+def _want_constant(value: Any, inner: Any, where: str) -> None:
+    """CallError where an argument is not what it was when the model was traced."""
+    if value is None:
+        return
+    was = f"{where} was {inner!r} when the model was traced"
+    try:
+        is_same = bool(value == inner)
+    except (TypeError, ValueError) as e:  # of arrays, and of what JAX traces
+        how = "leave it out, or make it static (static_argnames of jax.jit)"
+        raise CallError(f"{was}, and is no array; given {value!r}: {how}") from e
+    if not is_same:
+        raise CallError(f"{was}; given {value!r}")
 
 
 def _parts(tree: Tree, value: Any, where: str) -> Sequence[Any]:

@@ -13,7 +13,7 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.errors import Gap, TVMError, UnsupportedError
 from relax2xla.interop.programs import Programs
 from relax2xla.interop.sized import apart
-from relax2xla.interop.weights import Policy, Weights, kind_of, nested
+from relax2xla.interop.weights import Policy, Weights, kind_of, modules_of, nested, want_used
 from relax2xla.ir import (
     Binding,
     Call,
@@ -105,9 +105,9 @@ def extract_jax(
     Sizes that depend on values (``nonzero`` and the like) are those of the arguments at hand: what
     they are computed from has to be known, as for ``jnp.nonzero``, or it is an UnsupportedError.
 
-    Raises TVMError for a function that is no single program (effects, packed functions). CallError
-    names the path of weights and arguments that do not fit. See :func:`gaps` for rows that have no
-    derivative.
+    Raises TVMError for a function that is no single program (effects, packed functions), and
+    ValueError for a pattern that fits nothing. CallError names the path of weights and arguments
+    that do not fit. See :func:`gaps` for rows that have no derivative.
     """
     from relax2xla.transform.pipeline import default
     from relax2xla.vm.plan.build import build
@@ -133,6 +133,10 @@ def extract_jax(
     if not policy.exact:
         _refuse_wide(executable[name].func)
     weights = Weights(executable, name, func, _chooser(trainable))
+    if trainable is not None and not callable(trainable):
+        want_used("trainable", trainable, list(weights.paths.values()), "weight")
+    if policy.remat:
+        want_used("remat", policy.remat, modules_of(func), "module")
     plain = policy.exact and policy.dtype is None and sizes is None and not weights.state
     on_one_cpu = machine if plain and devices is None else None
     fn = JaxFunction(Programs(executable, name, func, weights, sizes, on_one_cpu), name, policy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from relax2xla.dtypes import dtype_info, dtype_name, numpy_dtype
 from relax2xla.errors import CallError
-from relax2xla.ir import Call, Constant, Function, Op
+from relax2xla.ir import Call, Constant, Function, Op, Var
 from relax2xla.ir.rewrite import post_order_deep
 
 if TYPE_CHECKING:
@@ -135,6 +136,16 @@ class Weights:
         return made
 
 
+def want_used(option: str, patterns: Iterable[str], names: Sequence[str], what: str) -> None:
+    """ValueError where a pattern fits nothing: a typing error would go unnoticed."""
+    unused = [p for p in patterns if not any(fnmatch.fnmatchcase(n, p) for n in names)]
+    if unused:
+        known = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        raise ValueError(
+            f"{option}: {', '.join(map(repr, unused))} fits no {what}; there are {known}"
+        )
+
+
 def _group(path: str, array: Any, kind: str, chosen: Callable[[str], bool] | None) -> str:
     if dtype_info(dtype_name(array.dtype)).kind not in _FLOATS:
         return "buffer"
@@ -155,6 +166,16 @@ def _kinds(func: Function) -> dict[str, str]:
                     if isinstance(a, Constant) and a.span is not None:
                         made[a.span.name] = "buffer"
     return made
+
+
+def modules_of(func: Function) -> Sequence[str]:
+    """Paths of the modules whose values ``func`` computes, outer ones first."""
+    found: dict[str, None] = {}
+    for node in post_order_deep(func):
+        span = node.span if isinstance(node, Call | Var) else None
+        parts = span.name.split(".") if span is not None and span.name else []
+        found.update((".".join(parts[:n]), None) for n in range(1, len(parts) + 1))
+    return list(found)
 
 
 def _numbers(func: Function) -> set[str]:

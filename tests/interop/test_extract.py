@@ -157,6 +157,28 @@ def test_some_are_trainable(words: Any) -> None:
     assert "embed" in fn.buffers
     with pytest.raises(ValueError, match="x64"):
         rx.jax_function(exported(words), x64="perhaps")
+    for option, what in (("trainable", "weight"), ("remat", "module")):
+        with pytest.raises(ValueError, match=rf"{option}: 'layer\.1\.\*' fits no {what}; there"):
+            rx.jax_function(exported(words), **{option: ["layers.0.*", "layer.1.*"]})
+    _, none = rx.jax_function(exported(words), trainable=[])
+    assert none == {}
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, x: Any, *, scale: float) -> Any:
+        return x * scale
+
+
+def test_a_traced_number_of_python_is_refused_with_its_path() -> None:
+    fn, params = rx.jax_function(Scaled(), (torch.ones(2),), example_kwargs={"scale": 2.0})
+    x = np.ones(2, np.float32)
+    made = jax.jit(fn, static_argnames="scale")(params, x, scale=2.0)
+    np.testing.assert_array_equal(made, [2, 2])
+    for scale in (2.0, np.full(2, 2.0, np.float32)):
+        with pytest.raises(CallError, match=r"\['scale'\] was 2.0 .*static_argnames"):
+            jax.jit(fn)(params, x, scale=scale)
+    with pytest.raises(CallError, match=r"given 3\.0"):
+        fn(params, x, scale=3.0)
 
 
 class Normed(torch.nn.Module):
