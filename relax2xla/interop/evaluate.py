@@ -341,7 +341,8 @@ def constant(data: np.ndarray[Any, Any]) -> Any:
     """An array of the program; one number everywhere costs one number."""
     if data.size > 1 and not any(data.strides):
         return lax.broadcast_in_dim(data[(0,) * data.ndim], data.shape, ())
-    return data
+    # Of an array that it has seen, JAX keeps the dtype that its x64 flag made of it then.
+    return data.view() if data.dtype.itemsize >= 8 else data
 
 
 def _by_value(

@@ -164,6 +164,56 @@ def test_some_are_trainable(words: Any) -> None:
     assert none == {}
 
 
+class Branching(torch.nn.Module):
+    """A loop and branches whose float32 meets weights inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = torch.nn.GRU(3, 4)
+        self.out = torch.nn.Linear(4, 3)
+
+    def forward(self, x: Any, first: Any) -> Any:
+        made, last = self.gru(x)
+        made = torch.cond(
+            first, lambda y: y @ self.out.weight.T, lambda y: y[:, :, 1:] * 2, (made,)
+        )
+        return made, last
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_loops_and_branches_in_lower_precision() -> None:
+    torch.manual_seed(0)
+    module = Branching()
+    x, first = torch.randn(5, 2, 3), torch.tensor(True)
+    fn, params = rx.jax_function(module, (x, first), dtype="bfloat16")
+    for branch in (True, False):
+        made = jax.jit(fn)(params, x.numpy(), branch)
+        for y, want in zip(made, module(x, torch.tensor(branch)), strict=True):
+            assert y.dtype == np.float32
+            np.testing.assert_allclose(y, want.detach(), atol=0.02)
+    grads = jax.jit(jax.grad(lambda p: sum(y.sum() for y in fn(p, x.numpy(), True))))(params)
+    made, last = module.gru(x)
+    (module.out(made).sum() + last.sum()).backward()
+    for name, weight in module.gru.named_parameters():
+        assert grads["gru"][name].dtype == jnp.bfloat16
+        np.testing.assert_allclose(grads["gru"][name].astype("f"), weight.grad, atol=0.1)
+
+
+class Places(torch.nn.Module):
+    def forward(self, at: Any) -> Any:
+        return torch.where(at > 1, at + 3, at)
+
+
+def test_a_function_follows_the_x64_flag() -> None:
+    at = torch.arange(3)
+    fn, params = rx.jax_function(Places(), (at,), x64="jax")
+    for wide in (False, True, False):
+        with jax.enable_x64(wide):
+            made = jax.jit(fn)(params, at.numpy())
+        assert made.dtype == ("int64" if wide else "int32")
+        np.testing.assert_array_equal(made, [0, 1, 5])
+
+
 class Scaled(torch.nn.Module):
     def forward(self, x: Any, *, scale: float) -> Any:
         return x * scale

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -15,15 +16,32 @@ from relax2xla.interop.lax_rows.site import Region, Rule, Site, numbers, short_n
 from relax2xla.interop.lax_rows.sorting import RULES as SORTING
 from relax2xla.ir import Attrs, Call, Expr
 
+#: A round of a loop.
+Step = Callable[[Sequence[Any]], list[Any]]
+
 
 def _if(site: Site, pred: Any, true: Region, false: Region) -> Any:
-    return lax.cond(pred, lambda: true(), lambda: false())
+    return lax.cond(pred, *_alike(site, [true, false]))
 
 
 def _case(site: Site, index: Any, *branches: Region) -> Any:
     last = len(branches) - 1
     index = jnp.where((index < 0) | (index > last), last, index)
-    return lax.switch(index, [lambda b=b: b() for b in branches])
+    return lax.switch(index, _alike(site, branches))
+
+
+def _alike(site: Site, branches: Sequence[Region]) -> Sequence[Callable[[], Any]]:
+    """Branches whose results have the same dtypes, where a policy lowers those of some."""
+    made: list[Callable[[], Any]] = [lambda b=b: b() for b in branches]
+    low = site.runner.dtype
+    if low is None:
+        return made
+
+    def common(*xs: Any) -> Any:
+        return low if any(x.dtype == low for x in xs) else xs[0].dtype
+
+    wanted = jax.tree.map(common, *(jax.eval_shape(b) for b in made))
+    return [lambda b=b: jax.tree.map(lax.convert_element_type, b(), wanted) for b in made]
 
 
 def _while(site: Site, *operands: Any) -> Any:
@@ -41,17 +59,32 @@ def _while(site: Site, *operands: Any) -> Any:
             values[i] = value
         return values
 
-    def step(carry: Sequence[Any]) -> list[Any]:
+    def once(carry: Sequence[Any]) -> list[Any]:
         made = body.several(*full(carry))
         return [made[i] for i in live]
 
-    start = [jnp.asarray(init[i]) for i in live]
+    start, step = _settled([jnp.asarray(init[i]) for i in live], once, site.runner.dtype)
     rounds = _rounds(site.call, init, condition, body)
     if rounds is not None and live:
         end, _ = lax.scan(lambda carry, _: (step(carry), None), start, None, length=rounds)
     else:
         end = lax.while_loop(lambda carry: condition(*full(carry)), step, start)
     return site.result(full(end))
+
+
+def _settled(start: list[Any], step: Step, low: Any) -> tuple[list[Any], Step]:
+    """A loop whose values keep their dtypes, where ``low`` of a policy comes in during a round."""
+    if low is None:
+        return start, step
+    while True:
+        made = jax.eval_shape(step, start)
+        lowered = [i for i, m in enumerate(made) if m.dtype == low != start[i].dtype]
+        if not lowered:
+            break
+        for i in lowered:
+            start[i] = lax.convert_element_type(start[i], low)
+    dtypes = [x.dtype for x in start]
+    return start, lambda carry: list(map(lax.convert_element_type, step(carry), dtypes))
 
 
 def _integer(value: Any) -> int | None:

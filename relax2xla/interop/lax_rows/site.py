@@ -45,6 +45,11 @@ class Runner(Protocol):
         ...
 
     @property
+    def dtype(self) -> Any:
+        """The dtype that a policy has for float32; None without one."""
+        ...
+
+    @property
     def prelude(self) -> Sequence[Any]:
         """Symbols of the module that are no functions, such as meshes, as text."""
         ...
