@@ -155,11 +155,14 @@ def attempt(call: Call, second: bool = True, is_open: bool = False) -> dict[str,
         return {"grad": (REFUSED, f"extract_jax: {_brief(e)}")}
     places = tuple(range(len(floats)))
 
-    def loss(*given: Any) -> Any:
+    def results(*given: Any) -> Any:
         values = list(fixed)
         for i, g in zip(floats, given, strict=True):
             values[i] = g
-        made = jax.tree.leaves(fn(params, *values))
+        return jax.tree.leaves(fn(params, *values))
+
+    def loss(*given: Any) -> Any:
+        made = results(*given)
         weighted = zip(truth.used, truth.weights, strict=True)
         return sum((made[i] * w.numpy()).sum() for i, w in weighted)
 
@@ -194,7 +197,7 @@ def attempt(call: Call, second: bool = True, is_open: bool = False) -> dict[str,
         got = tried("jvp", forward)
         if got is not None:
             # Forward mode rounds tangents to the dtype of the result, which may have few digits.
-            made = jax.tree.leaves(jax.eval_shape(fn, params, *fixed))
+            made = jax.eval_shape(results, *points)
             digits = max(float(jax.numpy.finfo(made[i].dtype).eps) for i in truth.used)
             found["jvp"] = _verdict(got, [along], floats, size, max(1.0, digits / 2e-4))
     if truth.second is not None:
