@@ -220,11 +220,17 @@ def _smooth_log_add_exp(a: Expr, b: Expr) -> Expr:
 
 
 def _smooth_power(a: Expr, b: Expr) -> Expr:
-    # To the power of 0 it is 1 around every number, 0 included.
-    flat = compare(b, full_like(b, 0), "EQ")
-    rest = hlo("power", a, select(flat, full_like(b, 1), b))
-    around = hlo("power", no_gradient(a), select(flat, b, full_like(b, 0)))
-    return select(flat, around, rest)
+    # To the power of 0 it is 1 around every number, to that of 1 the number, 0 and NaN included.
+    # Elsewhere its derivatives are finite numbers; there they are products of 0 and infinity.
+    one, zero, still = full_like(a, 1), full_like(a, 0), no_gradient(a)
+    odd = hlo("or", compare(a, zero, "EQ"), compare(a, a, "NE"))
+    flat = hlo("and", odd, compare(b, zero, "EQ"))
+    line = hlo("and", odd, compare(b, one, "EQ"))
+    around = hlo("power", still, select(flat, b, zero))
+    along = hlo("power", still, select(line, hlo("subtract", b, one), zero))
+    either = hlo("or", flat, line)
+    rest = hlo("power", select(either, one, a), select(either, one, b))
+    return select(flat, around, select(line, hlo("multiply", a, along), rest))
 
 
 def _smooth_atan2(a: Expr, b: Expr) -> Expr:

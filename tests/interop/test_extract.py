@@ -690,6 +690,26 @@ def _along(f: Any, way: Any, x: Any) -> Any:
     return jax.jvp(f, (x,), (way,))[1]
 
 
+class Powers(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        exponents = torch.tensor([0.0, 1.0, 2.0, 3.0, -1.0])
+        return x**1, x**0, x[:, None] ** exponents, torch.float_power(x, 1.0).float()
+
+
+def test_second_derivatives_of_powers_at_zero() -> None:
+    x = torch.tensor([0.0, 2.0, -1.5])
+    fn, params = rx.jax_function(Powers(), (x,))
+
+    def slope(x: Any) -> Any:
+        return jax.grad(lambda x: sum(y.sum() for y in fn(params, x)))(x)
+
+    first, second = jax.jit(lambda x: jax.jvp(slope, (x,), (jnp.ones(3),)))(x.numpy())
+    # Of x**0, ..., x**3 and 1/x, and x**1 twice.
+    want = [-np.inf, 3 + 4 + 12 - 0.25, 3 - 3 + 6.75 - 1 / 2.25]
+    np.testing.assert_allclose(first, want, rtol=1e-6)
+    np.testing.assert_allclose(second, [np.inf, 2 + 12 + 0.25, 2 - 9 - 2 / 3.375], rtol=1e-6)
+
+
 def test_second_derivatives_of_logaddexp_where_numbers_are_equal() -> None:
     """Infinities and numbers that differ are beside them: none becomes NaN."""
     x = torch.tensor([1.0, 1.0, 2.0, 0.5, 2.0])

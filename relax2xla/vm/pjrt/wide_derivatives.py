@@ -16,6 +16,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -41,11 +42,11 @@ def _known(function: Function) -> Function:
 def _with_derivatives(function: Function) -> Function:
     made = jax.custom_jvp(lambda *xs: tuple(function(*xs)))
 
-    @made.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
+    def derivative(primals: Any, tangents: Any) -> Any:
         outs = made(*primals)
         return outs, _tangents(function, primals, tangents, outs)
 
+    made.defjvp(derivative, symbolic_zeros=True)
     return made
 
 
@@ -53,11 +54,17 @@ def _is_smooth(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, np.inexact)
 
 
+def _is_still(tangent: Any) -> bool:
+    """Whether JAX says that nothing moves there: 0 times an infinite derivative would be NaN."""
+    return isinstance(tangent, SymbolicZero | ad.Zero)
+
+
 def _tangents(
     function: Function, primals: Sequence[Any], tangents: Sequence[Any], outs: Sequence[Any]
 ) -> tuple[Any, ...]:
     """Tangents of ``outs``: the linear primitive where there are floats, nothing elsewhere."""
-    given = [i for i, x in enumerate(primals) if _is_smooth(x)]
+    moved = [not _is_still(t) for t in tangents]
+    given = [i for i, x in enumerate(primals) if _is_smooth(x) and moved[i]]
     made = [i for i, y in enumerate(outs) if _is_smooth(y)]
     count = len(primals)
 
@@ -117,9 +124,7 @@ def _jvp(
     primals: Any, tangents: Any, *, forward: Function, backward: Function, count: int
 ) -> tuple[Any, Any]:
     outs = _linear_p.bind(*primals, forward=forward, backward=backward, count=count)
-    with jax.enable_x64(True):
-        ways = [ad.instantiate_zeros(t) for t in tangents]
-    return outs, list(_tangents(forward, primals, ways, outs))
+    return outs, list(_tangents(forward, primals, tangents, outs))
 
 
 def _transpose(
