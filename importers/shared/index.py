@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from relax2xla import op as R
-from relax2xla.importers.shared.tensors import ndim_of
+from relax2xla.importers.shared.tensors import dims_of, ndim_of
 from relax2xla.ir import Constant, Expr
 
 
@@ -17,12 +17,17 @@ def entry(x: Expr, at: int, axis: int = 0) -> Expr:
 
 
 def part(x: Expr, at: int, size: int, axis: int = -1) -> Expr:
-    """Part ``at`` of parts of ``size`` along an axis. Of a constant it is one."""
+    """Part ``at`` of parts of ``size`` along an axis. Of a constant without a name it is one.
+
+    A weight keeps its name, by which it is given other numbers, and differentiated.
+    """
     axis %= ndim_of(x)
-    if isinstance(x, Constant):
+    if isinstance(x, Constant) and (x.span is None or not x.span.name):
         index = [slice(None)] * x.data.ndim
         index[axis] = slice(at * size, (at + 1) * size)
         return Constant(np.ascontiguousarray(x.data[tuple(index)]))
+    if dims_of(x)[axis] == size:
+        return x
     return R.strided_slice(x, [axis], [at * size], [(at + 1) * size])
 
 

@@ -373,6 +373,49 @@ def test_an_onnx_model_by_names() -> None:
         fn(params, z=x)
 
 
+def test_weights_of_onnx_recurrences_have_gradients() -> None:
+    helper = pytest.importorskip("onnx").helper
+    from onnx import numpy_helper
+
+    from relax2xla.frontend.onnx import from_onnx
+
+    rng = np.random.default_rng(0)
+    shapes = {"W": (2, 3, 4), "R": (2, 3, 3), "B": (2, 6)}
+    weights = {n: rng.standard_normal(s).astype("f") for n, s in shapes.items()}
+    node = helper.make_node("RNN", ["x", *weights], ["y"], hidden_size=3, direction="bidirectional")
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", 1, [5, 2, 4])],
+        [helper.make_tensor_value_info("y", 1, [5, 2, 2, 3])],
+        [numpy_helper.from_array(w, n) for n, w in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    fn, params = extract_jax(from_onnx(model))
+    assert {n: w.shape for n, w in params.items()} == shapes
+    x = rng.standard_normal((5, 2, 4)).astype("f")
+
+    def plain(p: Any) -> Any:
+        made: list[Any] = []
+        for d, xs in enumerate((x, x[::-1])):
+            w, r, (bias, more) = p["W"][d], p["R"][d], p["B"][d].reshape(2, 3)
+            h, states = jnp.zeros((2, 3)), []
+            for row in xs:
+                h = jnp.tanh(row @ w.T + h @ r.T + bias + more)
+                states.append(h)
+            made.append(jnp.stack(states[:: 1 - 2 * d]))
+        return jnp.stack(made, 1)
+
+    def loss(y: Any) -> Any:
+        return (y * jnp.cos(jnp.arange(y.size)).reshape(y.shape)).sum()
+
+    np.testing.assert_allclose(fn(params, x), plain(weights), atol=1e-6)
+    got, want = jax.jit(
+        lambda p: (jax.grad(lambda p: loss(fn(p, x)))(p), jax.grad(lambda p: loss(plain(p)))(p))
+    )(params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want)
+
+
 # ---- derivatives at kinks
 KINKS = [[-100.0, -4, -3, -1, -0.5, 0, 0.5, 1, 3, 6, 100]]
 AT_KINKS = {
