@@ -61,8 +61,9 @@ def capture(
         )
     for path, leaf in pytree.tree_leaves_with_path((tuple(args), dict(kwargs))):
         _check(f"the example argument {pytree.keystr(path[1:])}", leaf)
+    inputs, named = _apart((tuple(args), dict(kwargs)))
     try:
-        return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
+        return torch.export.export(module, inputs, named, dynamic_shapes=dynamic_shapes)
     except Exception as e:  # torch's errors have no common base class
         lines = [line for line in str(e).strip().splitlines() if not _ASIDE.match(line)]
         advice = ADVICE.get(type(e).__name__, _ELSE if dynamic_shapes is None else _SHAPES)
@@ -74,6 +75,21 @@ def capture(
             f"torch.export.export cannot export {type(module).__name__}"
             f"{f' ({where})' if where else ''}: {reason}\n  {advice}"
         ) from e
+
+
+def _apart(arguments: Any) -> Any:
+    """Arguments, none of which is another one: torch.export reads one tensor for both for good."""
+    seen: set[int] = set()
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) in seen:
+            return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        seen.add(id(leaf))
+        return leaf
+
+    return pytree.tree_map(own, arguments)
 
 
 def _check(what: str, leaf: Any) -> None:

@@ -14,6 +14,8 @@ from relax2xla.errors import UnsupportedError  # noqa: E402
 from relax2xla.frontend.torch import from_exported_program  # noqa: E402
 from relax2xla.importers.torch import verify  # noqa: E402
 
+from .helpers import run  # noqa: E402
+
 pytestmark = pytest.mark.filterwarnings("ignore")
 X = torch.ones(2, 4)
 
@@ -103,6 +105,19 @@ def test_arguments_that_torch_export_would_take_for_others() -> None:
         from_exported_program(model, (x,), example_kwargs=[x])  # pyright: ignore
     mod = from_exported_program(model, (x.as_subclass(_Named),))
     assert "main" in str(mod)
+
+
+class Caches(torch.nn.Module):
+    def forward(self, keys: Any, values: Any, more: Any) -> Any:
+        return keys * 2, values * 3 + more[0]
+
+
+def test_one_tensor_for_two_arguments_is_two_arguments() -> None:
+    x = torch.zeros(2)
+    mod = from_exported_program(Caches(), (x, x, [x]))
+    made = run(mod, [torch.full((2,), float(n)) for n in (1, 2, 3)])
+    assert made[0].tolist() == [2, 2]
+    assert made[1].tolist() == [9, 9]
 
 
 def test_reasons_have_all_that_torch_says_of_sizes_and_no_line_of_python_itself() -> None:
