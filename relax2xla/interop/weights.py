@@ -78,11 +78,14 @@ class Weights:
             *zip(lifted.weights, lifted.names, strict=True),
             *zip(lifted.raw, lifted.raw_names, strict=True),
         ]
+        # What has no name beside weights that have is a constant of the program.
+        has_names = any(path for _, path in named)
         self._places: dict[tuple[str, str], Sequence[tuple[str, Any, str]]] = {}
         taken: set[str] = set()
         for array, path in named:
             if array is None or isinstance(array, int) or id(array) in self.paths:
                 continue
+            kind = kinds.get(path, "") if path or not has_names else "constant"
             path = path or f"constant_{len(self.paths)}"
             while path in taken:
                 path += "_"
@@ -91,7 +94,7 @@ class Weights:
             # Numbers that were set apart are numbers again (see _scalars_apart).
             is_number = kinds.get(path) == "parameter" and path in numbers
             self._held[id(array)] = array.reshape(()) if is_number else array
-            self._group[id(array)] = _group(path, array, kinds.get(path, ""), chosen)
+            self._group[id(array)] = _group(path, array, kind, chosen)
         self.state = dict(source.attrs.get("state", {}))
         values = source.attrs.get("state_values", ())
         for (path, _), value in zip(self.state.items(), values, strict=False):

@@ -416,6 +416,30 @@ def test_weights_of_onnx_recurrences_have_gradients() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want)
 
 
+def test_constants_of_a_program_with_named_weights_are_buffers() -> None:
+    helper = pytest.importorskip("onnx").helper
+    from onnx import numpy_helper
+
+    from relax2xla.frontend.onnx import from_onnx
+
+    nodes = [  # with a seed, what is drawn is a constant
+        helper.make_node("Dropout", ["x", "ratio", "training"], ["h"], seed=3),
+        helper.make_node("MatMul", ["h", "w"], ["y"]),
+    ]
+    weights = {"w": np.ones((64, 3), "f"), "ratio": np.array(0.5, "f"), "training": np.array(True)}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", 1, [2, 64])],
+        [helper.make_tensor_value_info("y", 1, [2, 3])],
+        [numpy_helper.from_array(w, n) for n, w in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    fn, params = extract_jax(from_onnx(model))
+    assert list(params) == ["w"]
+    assert [b.shape for b in fn.buffers.values()] == [(2, 64)]
+
+
 # ---- derivatives at kinks
 KINKS = [[-100.0, -4, -3, -1, -0.5, 0, 0.5, 1, 3, 6, 100]]
 AT_KINKS = {
