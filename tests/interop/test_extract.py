@@ -499,6 +499,9 @@ AT_KINKS = {
     ),
     "max_unpool1d": lambda x: F.max_unpool1d(x[:, None, :4], torch.tensor([[[0, 2, 2, 5]]]), 2),
     "pinv of rank 1": lambda x: torch.linalg.pinv(x.clamp(-4, 4).reshape(11, 1).expand(11, 3)),
+    "pinv of symmetric matrices": lambda x: torch.linalg.pinv(  # of equal values, and of rank 1
+        torch.stack([torch.diag(x[0, [6, 6, 8]]), x[0, 6:9] * x[0, 6:9, None]]), hermitian=True
+    ),
     "atan2": lambda x: torch.atan2(x, x * 1),
     "l1": lambda x: F.l1_loss(x, x * 0),
     "padding": lambda x: F.embedding(torch.tensor([0, 1, 0]), x.reshape(11, 1), padding_idx=0),

@@ -138,7 +138,7 @@ def linalg_pinv(
         inverse = R.multiply(inverse, sign)
     scaled = ctx.emit(ctx.cast(R.expand_dims(inverse, [-1]), dtype))
     made = R.matmul(adjoint_of(vh), R.multiply(scaled, adjoint_of(u)))
-    if hermitian or not is_float(dtype):
+    if not is_float(dtype):
         return made
     return R.grad.differentiate_as(made, _smooth_pinv(ctx, a, u, scaled, vh))
 
