@@ -98,7 +98,8 @@ def extract_jax(
         Constants of the program, and what is computed from them alone, stay float32 until they
         meet a value of the other dtype; sums are accumulated, and results given, in float32.
     trainable: patterns of names (or a predicate) for what is in ``params``; the rest are buffers.
-        None: what the source calls parameters, or all floats (named ones, if any) where it is silent.
+        None: what the source calls parameters; where it does not say, floats that it names, or all
+        where it names none.
     remat: patterns of module paths (``["layers.*"]``) whose values are computed again in backward
         passes (``jax.checkpoint``).
 
