@@ -255,7 +255,7 @@ def _of_torch(
 
     def filled(found: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         return [
-            np.zeros(x.shape, x.detach().numpy().dtype) if f is None else f.detach().numpy()
+            np.zeros(x.shape, x.detach().numpy().dtype) if f is None else f.numpy(force=True)
             for x, f in zip(wanted, found, strict=True)
         ]
 
