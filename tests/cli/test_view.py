@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relax2xla.cli.page.graph import Graph, graph_of, parts_of
+from relax2xla.cli.page.graph import Graph, graph_of, local_name, parts_of
 from relax2xla.cli.page.heat import times_heat
 from relax2xla.cli.page.layout import GAP_X, SPAN, coordinates, plans_of, spread
 from relax2xla.cli.page.page import page
@@ -103,6 +103,12 @@ def test_a_module_of_one_operator_is_no_group() -> None:
     graph = graph_of(chain(scopes))
     assert [g.path for g in graph.groups] == ["main", "jit(f)", "jit(f)/blk"]
     assert len(graph.groups[2].nodes) == 4
+
+
+def test_a_name_in_a_module_is_what_the_module_does_not_say() -> None:
+    graph = graph_of(chain([f"/enc/l.{i // 2}/{'qk'[i % 2]}/MatMul" for i in range(4)]))
+    inside = {local_name(graph, n) for n in graph.nodes if n.kind == "other"}
+    assert inside == {"q/MatMul", "k/MatMul"}
 
 
 def test_nothing_overlaps_in_a_layer_and_edges_go_down() -> None:
@@ -272,7 +278,7 @@ def test_a_profile_colours_operators(
             heat = data["heat"]
             assert heat["title"] == "time"
             assert {data["nodes"][int(i)][4] for i in heat["nodes"]} >= hot
-            assert max(f for f, _ in heat["nodes"].values()) == 1
+            assert max(f for f, *_ in heat["nodes"].values()) == 1
             assert heat["groups"]["0"][1].endswith(" 100.0 %")
     assert cli("view", model, "--profile", trace, "-o", tmp_path / "a.svg").code == 0
     assert " %</title></rect>" in (tmp_path / "a.svg").read_text()
@@ -353,8 +359,8 @@ def test_regions_are_groups() -> None:
     graph: Graph = graph_of(read(parse(lowered.as_text().encode())))
     inside = {n.label for n in graph.nodes if graph.groups[n.group].is_region}
     assert {"sine", "cosine"} <= inside
-    (loop,) = (n for n in graph.nodes if n.label == "while_")
-    assert any(graph.groups[graph.nodes[v].group].is_region for v, _ in loop.inputs)
+    (whole,) = (n for n in graph.nodes if n.label == "while_")
+    assert any(graph.groups[graph.nodes[v].group].is_region for v, _ in whole.inputs)
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no browser")

@@ -135,8 +135,9 @@ def local_name(graph: Graph, node: Node) -> str:
     """The part of a node's name in the source that the groups around it do not say."""
     group = graph.groups[node.group]
     around = group.path if group.parent >= 0 else ""
-    if around and node.source.startswith((f"{around}.", f"{around}/")):
-        name = node.source[len(around) + 1 :]
+    source = node.source.lstrip("/")
+    if around and source.startswith((f"{around}.", f"{around}/")):
+        name = source[len(around) + 1 :]
         return f"{re.split('[./]', around)[-1]}.{name}" if name.isdigit() else name
     return "" if node.source == around else node.source
 

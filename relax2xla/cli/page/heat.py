@@ -35,6 +35,7 @@ class Heat:
 
     ``title``: what the colour means; ``remark``: what of it no operator shows
     ``limit``: what is coloured no stronger is within the tolerance; 0 where there is none
+    ``layers``: what operators share their colour with: those of the same name here
     """
 
     title: str
@@ -42,12 +43,14 @@ class Heat:
     groups: Mapping[int, tuple[float, str]] = field(default_factory=dict[int, tuple[float, str]])
     remark: str = ""
     limit: float = 0.0
+    layers: Mapping[int, str] = field(default_factory=dict[int, str])
 
     def as_dict(self) -> dict[str, Any]:
         """For the page's script."""
-        parts = {"nodes": self.nodes, "groups": self.groups}
-        rows = {k: {i: [round(f, 4), t] for i, (f, t) in v.items()} for k, v in parts.items()}
-        return {"title": self.title, "remark": self.remark, "limit": self.limit, **rows}
+        nodes = {i: [round(f, 4), t, self.layers[i]] for i, (f, t) in self.nodes.items()}
+        groups = {i: [round(f, 4), t] for i, (f, t) in self.groups.items()}
+        words = {"title": self.title, "remark": self.remark, "limit": self.limit}
+        return {**words, "nodes": nodes, "groups": groups}
 
 
 def read_profile(file: Path) -> dict[str, float]:
@@ -103,7 +106,7 @@ def times_heat(graph: Graph, times: Mapping[str, float], file: str) -> Heat:
     groups = {g: (min(1.0, s / most), _time(s, total, 1)) for g, s in sums.items()}
     lost = 100 * (1 - sum(times[key] for key in sharing) / total)
     remark = f"{lost:.1f} % of the time has no operator here" if lost >= 0.05 else ""
-    return Heat("time", nodes, groups, remark)
+    return Heat("time", nodes, groups, remark, layers=named)
 
 
 def errors_heat(graph: Graph, errors: Mapping[str, tuple[float, str]]) -> Heat:
@@ -121,7 +124,7 @@ def errors_heat(graph: Graph, errors: Mapping[str, tuple[float, str]]) -> Heat:
     remark = f"{departing} of {len(errors)} layers depart" if departing else "nothing departs"
     if lost := len(errors) - len({*named.values()}):
         remark += f"; {lost} layers have no operator here"
-    return Heat("error", nodes, groups, remark, _LIMIT)
+    return Heat("error", nodes, groups, remark, _LIMIT, named)
 
 
 def _strength(share: float) -> float:

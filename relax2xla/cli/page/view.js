@@ -4,8 +4,11 @@ const D = JSON.parse(document.getElementById("data").textContent);
 const NODE = 0, GROUP = 1, IN = 2, OUT = 3, BEND = 4;
 const [LABEL, KIND, HOME, NAME, SOURCE, INFO, WEIGHTS, RELAX, HLO, LOCAL] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const GAP_X = 18, GAP_Y = 46, HEAD = 26, PAD = 14, SPAN = 12, SWEEPS = 4, AT_FIRST = 60;
+// So many kinds of values are told below what makes them: as many as there is room for.
+const LABELS = 3;
 // At first text is drawn at this part of its size where the whole would be smaller.
 const LEGIBLE = 0.9;
+const SMALLEST = 1e-5;
 const FONTS = { title: "600 12.5px system-ui, sans-serif", sub: "11px system-ui, sans-serif", head: "600 12px system-ui, sans-serif", edge: "10.5px system-ui, sans-serif" };
 const COLOURS = {
   input: "#2b8a3e", output: "#2b8a3e", product: "#1c7ed6", reduce: "#9c36b5", move: "#868e96",
@@ -132,7 +135,19 @@ function place(at) {
   g.width = right - left; g.height = Math.max(0, y - GAP_Y);
   g.byRow = g.l.map(() => []); g.far = [];
   for (const e of g.e) (g.row[e[1]] - g.row[e[0]] > SPAN || e[4] ? g.far : g.byRow[g.row[e[0]]]).push(e);
+  g.labels = labelsOf(g);
   g.placed = true;
+}
+// What each item gives: texts, each once, and the values that have it.
+function labelsOf(g) {
+  const made = g.i.map(() => []);
+  for (const [src, , value, info] of g.e) {
+    if (!D.infos[info] || g.i[src][0] === IN) continue;
+    const same = made[src].find((label) => label.text === D.infos[info]);
+    if (same) same.values.add(value);
+    else made[src].push({ text: D.infos[info], values: new Set([value]) });
+  }
+  return made;
 }
 function forget(at) { for (let g = at; g >= 0; g = D.groups[g].u) D.groups[g].placed = false; }
 function toggle(at, open = !opened.has(at)) {
@@ -192,11 +207,9 @@ function drawMap(w, h, ratio) {
       const [at, ox, oy] = waiting.pop(), group = D.groups[at];
       group.i.forEach(([kind, of], i) => {
         if (kind > GROUP) return;
-        const [x, y, bw, bh] = group.boxes[i], open = kind === GROUP && opened.has(of), found = heatOf(kind, of);
+        const [x, y, bw, bh] = group.boxes[i], open = kind === GROUP && opened.has(of);
         if (open) { waiting.push([of, ...inside(x + ox, y + oy)]); c.fillStyle = theme.faint; c.globalAlpha = 0.1; }
-        else if (kind === NODE && matches.has(of)) { c.fillStyle = theme.mark; c.globalAlpha = 1; }
-        else if (D.heat) { c.fillStyle = found ? hotOrCalm(found) : theme.faint; c.globalAlpha = found ? Math.max(0.25, alphaOf(found)) : 0.25; }
-        else { c.fillStyle = kind === NODE ? COLOURS[D.nodes[of][KIND]] : theme.faint; c.globalAlpha = 0.7; }
+        else tint(c, kind, of);
         const tw = Math.max(bw, least[0]), th = Math.max(bh, least[1]);
         c.fillRect(x + ox - tw / 2, y + oy, tw, th);
       });
@@ -244,7 +257,7 @@ function curve(x1, y1, x2, y2) {
   context.bezierCurveTo(x1, y1 + bend, x2, y2 - bend, x2, y2);
 }
 function drawEdge(g, e, ox, oy, seen) {
-  const [src, dst, value, info, back, bends] = e;
+  const [src, dst, value, , back, bends] = e;
   const marked = chosen !== null && chosen.kind === NODE && (value === chosen.of || (g.i[dst][0] === NODE && g.i[dst][1] === chosen.of));
   let [x, y] = port(g, src, OUT, value);
   const [ex, ey] = port(g, dst, IN, value);
@@ -273,28 +286,32 @@ function drawEdge(g, e, ox, oy, seen) {
     context.fill();
   }
   context.globalAlpha = 1;
-  if (info !== undefined && view.zoom > 0.55 && g.i[src][0] !== IN && !labelled.has(src + ":" + value + ":" + info)) {
-    labelled.add(src + ":" + value + ":" + info);
-    const [sx, sy] = port(g, src, OUT, value), text = D.infos[info], nth = [...labelled].filter((k) => k.startsWith(src + ":")).length - 1;
-    context.font = FONTS.edge;
-    const width = context.measureText(text).width;
-    context.fillStyle = theme.back; context.globalAlpha = 0.85;
-    context.fillRect(sx + ox + 4, sy + oy + 3 + 13 * nth, width + 4, 13);
-    context.globalAlpha = 1; context.fillStyle = marked ? theme.mark : theme.faint; context.textAlign = "left";
-    context.fillText(text, sx + ox + 6, sy + oy + 13 + 13 * nth);
-  }
 }
-let labelled = new Set();
+function drawLabels(g, item, ox, oy) {
+  const all = g.labels[item], few = all.length > LABELS ? all.slice(0, LABELS - 1) : all;
+  const lines = few.map((label) => [label, label.text + (label.values.size > 1 ? " · " + label.values.size + " values" : "")]);
+  if (few !== all) lines.push([all[few.length], "… " + (all.length - few.length) + " more"]);
+  lines.forEach(([label, text], k) => {
+    const first = label.values.values().next().value, [x, y] = port(g, item, OUT, first);
+    const marked = chosen !== null && chosen.kind === NODE && (label.values.has(chosen.of) || makers[chosen.of].some((v) => label.values.has(v)));
+    const width = widthOf(text, FONTS.edge);
+    context.font = FONTS.edge;
+    context.fillStyle = theme.back; context.globalAlpha = 0.85;
+    context.fillRect(x + ox + 4, y + oy + 3 + 13 * k, width + 4, 13);
+    context.globalAlpha = 1; context.fillStyle = marked ? theme.mark : theme.faint; context.textAlign = "left";
+    context.fillText(text, x + ox + 6, y + oy + 13 + 13 * k);
+  });
+}
 function drawGroup(at, ox, oy, seen) {
   const g = D.groups[at];
   const [first, end] = rows(g, seen.top - oy - 80, seen.bottom - oy + 80);
   // Boxes of open modules first, then edges, then what stands on them.
   for (let r = first; r < end; r++) for (const i of g.l[r]) if (g.i[i][0] === GROUP && opened.has(g.i[i][1])) drawFrame(g.i[i][1], g.boxes[i], ox, oy, seen);
-  labelled = new Set();
   if (view.zoom > 0.04) {
     for (let r = Math.max(0, first - SPAN); r < end; r++) for (const e of g.byRow[r]) drawEdge(g, e, ox, oy, seen);
     for (const e of g.far) if (g.far.length < 2000 || (chosen && e[2] === chosen.of)) drawEdge(g, e, ox, oy, seen);
   }
+  if (view.zoom > 0.55) for (let r = first; r < end; r++) for (const i of g.l[r]) drawLabels(g, i, ox, oy);
   for (let r = first; r < end; r++) for (const i of g.l[r]) {
     const [x, y, w, h] = g.boxes[i], [kind, of] = g.i[i];
     if (x + ox + w / 2 < seen.left || x + ox - w / 2 > seen.right) continue;
@@ -302,6 +319,23 @@ function drawGroup(at, ox, oy, seen) {
     else if (kind === GROUP && opened.has(of)) drawGroup(of, ...inside(x + ox, y + oy), seen);
     else if (kind === GROUP) drawClosed(of, x + ox, y + oy, w, h);
   }
+}
+// What would be smaller than a point is drawn as one, in its colour.
+const POINT = 2;
+function speck(kind, of, x, y, w, h) {
+  if (h * view.zoom > POINT) return false;
+  const width = Math.max(w, POINT / view.zoom);
+  tint(context, kind, of);
+  context.fillRect(x - width / 2, y, width, POINT / view.zoom);
+  context.globalAlpha = 1;
+  return true;
+}
+// The one colour of what is too small for a border.
+function tint(c, kind, of) {
+  const found = heatOf(kind, of);
+  if (kind === NODE && matches.has(of)) { c.fillStyle = theme.mark; c.globalAlpha = 1; }
+  else if (D.heat) { c.fillStyle = found ? hotOrCalm(found) : theme.faint; c.globalAlpha = found ? Math.max(0.25, alphaOf(found)) : 0.25; }
+  else { c.fillStyle = kind === NODE ? COLOURS[D.nodes[of][KIND]] : theme.faint; c.globalAlpha = 0.7; }
 }
 function box(x, y, w, h, radius) { context.beginPath(); context.roundRect(x - w / 2, y, w, h, radius); }
 function drawFrame(at, [x, y, w, h], ox, oy, seen) {
@@ -316,6 +350,7 @@ function drawFrame(at, [x, y, w, h], ox, oy, seen) {
 }
 function drawClosed(at, x, y, w, h) {
   drawn++;
+  if (speck(GROUP, at, x, y, w, h)) return;
   const isChosen = chosen && chosen.kind === GROUP && chosen.of === at, isUnder = hovered && hovered.kind === GROUP && hovered.of === at;
   box(x, y + 4, w - 6, h, 8); context.fillStyle = theme.line; context.fill();
   box(x, y, w, h, 8); context.fillStyle = theme.front; context.fill(); glow(GROUP, at);
@@ -328,6 +363,7 @@ function drawClosed(at, x, y, w, h) {
 }
 function drawNode(at, x, y, w, h) {
   drawn++;
+  if (speck(NODE, at, x, y, w, h)) return;
   const n = D.nodes[at], isChosen = chosen && chosen.kind === NODE && chosen.of === at, isUnder = hovered && hovered.kind === NODE && hovered.of === at, round = n[KIND] === "input" || n[KIND] === "output";
   box(x, y, w, h, round ? h / 2 : 5);
   context.fillStyle = theme.front; context.fill();
@@ -345,7 +381,7 @@ function drawNode(at, x, y, w, h) {
 
 // -- moving ---------------------------------------------------------------------------------------
 // Everything, however small; or, from the top, what can be read.
-function fit(least = 0.001) {
+function fit(least = SMALLEST) {
   if (root < 0) return;
   place(root);
   const g = D.groups[root], w = canvas.clientWidth, h = canvas.clientHeight;
@@ -400,7 +436,7 @@ function hit(px, py) {
   return found;
 }
 function zoomAt(px, py, factor) {
-  const zoom = Math.min(3, Math.max(0.001, view.zoom * factor)), k = zoom / view.zoom, mid = canvas.clientWidth / 2;
+  const zoom = Math.min(3, Math.max(SMALLEST, view.zoom * factor)), k = zoom / view.zoom, mid = canvas.clientWidth / 2;
   view.x = px - mid - (px - mid - view.x) * k; view.y = py - (py - view.y) * k; view.zoom = zoom;
   redraw();
 }
@@ -473,6 +509,7 @@ canvas.addEventListener("wheel", (e) => {
   else { view.x -= e.deltaX + e.deltaY; redraw(); }
 }, { passive: false });
 function step(list) { if (list.length) show(NODE, list[0]); }
+const FIRST_KEYS = { "/": "search", h: "beginning", f: "everything", e: "open all", c: "close all", w: "weights", "?": "all keys" };
 const KEYS = {
   "/": ["search", () => $("search").focus()],
   f: ["show everything", () => fit()],
@@ -553,11 +590,12 @@ function weight(at, open) {
   if (open) { part.open = true; fill(); }
   return part;
 }
-// A long name by its end, which tells it from its neighbours, and where it stands.
-function tail(n) {
+// An operator and its name; a long one by its end, which tells it from its neighbours, and where it stands.
+function named(n, label = n[LABEL]) {
   const name = n[SOURCE] || n[NAME], around = D.groups[n[HOME]].u >= 0 ? D.groups[n[HOME]].p : "";
-  const made = make("small", name.length > 25 ? "…" + name.slice(-24) : name);
-  made.title = around && !name.startsWith(around) ? name + ", in " + around : name;
+  const made = make("span", "", make("b", label), make("small", "", make("bdi", name)));
+  made.className = "named";
+  made.title = around && !name.includes(around) ? name + ", in " + around : name;
   return made;
 }
 // An entry of a list: a button for the keyboard and for those who do not see it.
@@ -581,11 +619,17 @@ function bar(found) {
 }
 const heatRow = (kind, of) => heatOf(kind, of) ? [[D.heat.title, heatOf(kind, of)[1]]] : [];
 function hottest() {
-  const left = $("left"), rows = Object.entries(D.heat ? D.heat.nodes : {}).sort((a, b) => b[1][0] - a[1][0]);
+  const left = $("left"), shared = new Map();
+  // What operators share stands there once, with all of them.
+  for (const [i, found] of Object.entries(D.heat ? D.heat.nodes : {})) {
+    if (shared.has(found[2])) shared.get(found[2])[2].add(D.nodes[i][LABEL]);
+    else shared.set(found[2], [Number(i), found, new Set([D.nodes[i][LABEL]])]);
+  }
+  const rows = [...shared.values()].sort((a, b) => b[1][0] - a[1][0]);
   if (!D.heat) { left.replaceChildren(make("small", "No times: they come with relax2xla view MODEL --profile FILE, errors with relax2xla verify MODEL --taps --html FILE.")); return; }
   left.replaceChildren(make("h3", "By " + D.heat.title), make("small", D.heat.remark));
-  for (const [i, found] of rows.slice(0, 300)) {
-    left.append(entry(() => show(NODE, Number(i)), make("b", D.nodes[i][LABEL] + "  "), tail(D.nodes[i]), make("br", ""), make("small", found[1]), bar(found)));
+  for (const [i, found, labels] of rows.slice(0, 300)) {
+    left.append(entry(() => show(NODE, i), named(D.nodes[i], [...labels].join(", ")), make("small", found[1]), bar(found)));
   }
   if (rows.length > 300) left.append(make("small", "the 300 largest of " + rows.length));
 }
@@ -620,7 +664,7 @@ function overview(right) {
   if (D.heat) right.append(make("div", "", make("small", "kinds of operators, at their borders")));
   right.append(...Object.keys(MEANING).filter((k) => kinds.has(k)).map((k) => make("div", "", colourDot(COLOURS[k]), MEANING[k] + "  ", make("small", number(kinds.get(k))))));
   if (labels.size) right.append(make("h3", "Operators"), table([...labels].sort((a, b) => b[1] - a[1]).slice(0, 15)));
-  right.append(make("h3", "Keys"), make("small", "/ search   h beginning   f everything   e, c open, close all   w weights   ? all keys"));
+  right.append(make("h3", "Keys"), make("p", "", ...Object.entries(FIRST_KEYS).map(([k, what]) => make("span", "", make("kbd", k), what))));
 }
 function bytesOf(n) {
   for (const unit of ["bytes", "KiB", "MiB", "GiB"]) {
@@ -685,7 +729,7 @@ function search(text) {
     left.append(make("small", matches.size + " of " + D.nodes.length));
     if (!matches.size) left.append(make("p", "Nothing has all these words in its operator, name, shape or weights."));
     for (const i of [...matches].slice(0, 300)) {
-      left.append(entry(() => show(NODE, i), make("b", D.nodes[i][LABEL] + "  "), tail(D.nodes[i])));
+      left.append(entry(() => show(NODE, i), named(D.nodes[i])));
     }
     if (matches.size > 300) left.append(make("small", "the first 300"));
   } else if (D.heat) hottest();
