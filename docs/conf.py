@@ -12,11 +12,14 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote
 
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 DOCS = Path(__file__).parent
 MADE = DOCS / "_made"
@@ -35,6 +38,8 @@ html_static_path = ["site"]
 html_css_files = ["site.css"]
 html_title = f"relax2xla {version}"
 myst_heading_anchors = 4
+# Quotes are part of what is copied: pip install '.[torch]'.
+smartquotes = False
 # Signatures as they are written, not with the values of defaults and the homes of types.
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
@@ -183,6 +188,51 @@ def _plain(line: str) -> str:
     return "".join(parts)
 
 
+class Page(HTMLParser):
+    """The places of a page, and the links on it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.places: set[str] = set()
+        self.links: list[str] = []
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note what is a place, and what leads to one."""
+        for name, value in attrs:
+            if name == "id" and value:
+                self.places.add(value)
+            elif name in ("href", "src") and value and not re.match(r"[a-z]+:", value):
+                self.links.append(value)
+
+
+def check_links(app: Sphinx, failure: Exception | None) -> None:
+    """Warn of links inside the site that lead nowhere, after sources are led back to their room.
+
+    viewcode leads from all of a file to one room; what is in it may stand in another.
+    """
+    if failure is not None or app.builder.format != "html":
+        return
+    out = Path(app.outdir)
+    pages = {path: Page(path) for path in sorted(out.rglob("*.html"))}
+    for path, page in pages.items():
+        text = path.read_text("utf-8")
+        for link in dict.fromkeys(page.links):
+            name, _, place = unquote(link).partition("#")
+            to = (path.parent / name.partition("?")[0]).resolve() if name else path
+            there = pages.get(to)
+            if to.exists() and (not place or there is None or place in there.places):
+                continue
+            own = place.removeprefix("relax2xla")
+            mended = f"{to.stem}{own}"
+            if path.is_relative_to(out / "_modules") and there and mended in there.places:
+                text = text.replace(f'href="{link}"', f'href="{link.partition("#")[0]}#{mended}"')
+            else:
+                logging.getLogger(__name__).warning(f"{path.relative_to(out)}: no {link}")
+        if text != path.read_text("utf-8"):
+            path.write_text(text, "utf-8")
+
+
 def setup(app: Sphinx) -> None:
     """Make the pages before Sphinx looks for documents."""
     shutil.rmtree(MADE, ignore_errors=True)
@@ -190,3 +240,4 @@ def setup(app: Sphinx) -> None:
     write_gallery()
     app.connect("autodoc-process-docstring", as_rst)
     app.connect("source-read", inside)
+    app.connect("build-finished", check_links)

@@ -25,7 +25,7 @@ Every Relax operator, by its name in TVMScript; in Python the same name in `rela
 between compiled parts, or no computation at all.
 
 The operations of StableHLO, CHLO and Shardy (`R.stablehlo.*`, `R.chlo.*`, `R.sdy.*`) are described
-in their own specifications; docs/stablehlo.md says how they are written here.
+in their own specifications; [StableHLO](stablehlo.md) says how they are written here.
 """
 STUB = """# Written by python -m relax2xla.op --stubs.
 \"\"\"{summary}\"\"\"
