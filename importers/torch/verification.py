@@ -23,6 +23,7 @@ from relax2xla.importers.torch.source.program import Output, Program, exported
 from relax2xla.importers.torch.source.spans import Spans
 from relax2xla.importers.torch.source.torch_internals import pytree
 from relax2xla.runtime.device import Device
+from relax2xla.script import html
 
 #: Relative and absolute tolerance by dtype, for sums in another order; others agree exactly.
 TOLERANCE: Mapping[str, tuple[float, float]] = {
@@ -97,6 +98,17 @@ class Report:
         rows = {"outputs": self.outputs, "inner values": self.taps}
         counted = [f"{sum(c.ok for c in v)} of {len(v)} {k}" for k, v in rows.items() if v]
         return f"<comparison with torch: {', '.join(counted)} agree>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what departs first, and both lists as tables."""
+        columns = ("name", "where", "largest error", "result")
+        first = self.first_departure
+        where = "" if first is None else f"first departure: {first.name} ({first.where})"
+        parts = [html.note(where)] if where else []
+        for title, found in (("outputs", self.outputs), ("inner values", self.taps)):
+            rows = [(c.name, c.where, f"{c.error:.3g}", c.problem or "agrees") for c in found]
+            parts += [html.table(title, columns, rows)] if rows else []
+        return html.joined(repr(self)[1:-1], parts)
 
     def __str__(self) -> str:
         lines = [f"{sum(c.ok for c in self.outputs)} of {len(self.outputs)} outputs agree"]

@@ -180,6 +180,7 @@ def read_npz(path: Path) -> Iterator[tuple[str, Array]]:
             with _told(path), archive.open(info) as file:
                 array = read_npy(file, info.file_size, where)
             yield info.filename.removesuffix(".npy"), array
+        report("reading", total, total)
 
 
 @contextlib.contextmanager

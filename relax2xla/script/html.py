@@ -11,6 +11,8 @@ from typing import Any
 _LONGEST = 200_000
 # Programs up to so many lines are shown open, and tables up to so many rows.
 _OPEN, _OPEN_ROWS = 40, 12
+# Not every notebook shows a `pre` in a font for code, and most break its lines within words.
+_PRE = "font-family: ui-monospace, monospace; white-space: pre; overflow-x: auto"
 # By Pygments' kinds of tokens. Notebooks are light or dark, and styles in elements cannot ask
 # which: each colour has a contrast of 4.3 to white, and to JupyterLab's dark ground (#111) too.
 _COLOURS = {
@@ -46,6 +48,11 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     return _section(title, f"<table><tr>{head}</tr>{body}</table>", len(rows) <= _OPEN_ROWS)
 
 
+def note(text: str) -> str:
+    """A line of text."""
+    return f"<div>{escape(text)}</div>"
+
+
 def joined(title: str, parts: Sequence[str]) -> str:
     """Several sections under one title."""
     return f"<div><code><b>{escape(title)}</b></code>{''.join(parts)}</div>"
@@ -63,8 +70,8 @@ def _highlighted(text: str, language: str) -> str:
         from pygments.formatters import HtmlFormatter
         from pygments.lexers import get_lexer_by_name
     except ModuleNotFoundError:
-        return f"<pre>{escape(text)}</pre>"
-    shown = HtmlFormatter(noclasses=True, nobackground=True, style=_style())
+        return f'<pre style="{_PRE}">{escape(text)}</pre>'
+    shown = HtmlFormatter(noclasses=True, nobackground=True, style=_style(), prestyles=_PRE)
     return str(highlight(text, get_lexer_by_name(language), shown))
 
 

@@ -79,6 +79,13 @@ def test_colours_can_be_read_on_white_and_on_black() -> None:
         assert (light(colour) + 0.05) / (light("#111111") + 0.05) > 4.2
 
 
+def test_programs_have_a_font_for_code_and_whole_lines() -> None:
+    for language in ("python", "text"):
+        (style,) = re.findall(r'<pre style="([^"]*)"', html.program("t", "x = 1", language))
+        assert "monospace" in style
+        assert "white-space: pre;" in style
+
+
 def test_text_is_text() -> None:
     hostile = "</pre><script>alert(1)</script>"
     assert hostile in _Checked(html.program(hostile, hostile, "text")).text

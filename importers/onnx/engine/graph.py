@@ -51,6 +51,7 @@ from relax2xla.importers.onnx.engine.objects import Kind
 from relax2xla.importers.onnx.read import attributes, tensors
 from relax2xla.importers.shared.gaps import Gaps, Unsupported, reason_of
 from relax2xla.ir import Constant, Expr, Span, TensorStructInfo, Tuple, TupleStructInfo, Var
+from relax2xla.runtime.progress import counted
 
 Value = Expr | Host
 # How symbolic numbers of the values of an input are bound, by the form that a converter asks for.
@@ -200,7 +201,8 @@ class Interpreter:
                 f"subgraphs or functions are nested more than {DEPTH_LIMIT} deep, or a function "
                 "calls itself"
             )
-        for node in nodes:
+        whole = self.depth == 1
+        for node in counted("importing", nodes, "nodes") if whole else nodes:
             label = frame.prefix + where(node)
             with self.builder.source(Span(name=label, children=module_of(node))):
                 self.node(node, frame, label)

@@ -51,6 +51,7 @@ from relax2xla.ir import (
     TupleGetItem,
     Var,
 )
+from relax2xla.runtime.progress import counted
 
 # They take masks as indices.
 MASKED = {"index.Tensor", "_unsafe_index.Tensor"}
@@ -137,14 +138,16 @@ class Walk:
         self.items: set[Any] = set()
 
     # -- graphs ------------------------------------------------------------------------------
-    def graph(self, module: GraphModule) -> Sequence[Any]:
-        """Convert every node of a graph whose placeholders have values; gives its outputs."""
-        for node in module.graph.nodes:
-            if node.op == "output":
-                fields = node.args[0]
-                return [
-                    self.read(a) for a in (fields if isinstance(fields, tuple | list) else [fields])
-                ]
+    def graph(self, module: GraphModule, whole: bool = False) -> Sequence[Any]:
+        """Convert every node of a graph whose placeholders have values; gives its outputs.
+
+        whole: it is the program's own, not that of a region
+        """
+        nodes = list(module.graph.nodes)
+        end = nodes.pop() if nodes else None
+        if end is None or end.op != "output":
+            raise TVMError("the graph has no output node")
+        for node in counted("importing", nodes, "nodes") if whole else nodes:
             if node.op == "placeholder":
                 continue
             if node.op == "get_attr":
@@ -152,7 +155,8 @@ class Walk:
                 continue
             with self.builder.source(self.spans.of(node)):
                 self.env[node] = self.convert(node)
-        raise TVMError("the graph has no output node")
+        fields = end.args[0]
+        return [self.read(a) for a in (fields if isinstance(fields, tuple | list) else [fields])]
 
     def attribute(self, module: GraphModule, node: Node) -> Any:
         """A submodule, or a tensor as a constant."""

@@ -109,7 +109,7 @@ class _Main:
             # A dataflow block holds no branches.
             block = nullcontext() if self.branches else walk.builder.dataflow()
             with block:
-                outputs = walk.graph(self.program.module)
+                outputs = walk.graph(self.program.module, whole=True)
                 with walk.builder.source("output"):
                     result = self.result(self.ordered(outputs))
                 asserted = [(self.out(x), text) for x, text in walk.asserted]

@@ -219,7 +219,9 @@ def loading(title: str) -> Generator[None]:
     with contextlib.ExitStack() as stack:
         bars: list[tuple[Progress, dict[str, TaskID]]] = []
 
-        def step(what: str, done: int, total: int) -> None:
+        def step(what: str, done: int, total: int, unit: str) -> None:
+            if unit != "bytes":
+                return
             if not bars:
                 if time.monotonic() - start < _PATIENCE:
                     return

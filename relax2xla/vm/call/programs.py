@@ -17,6 +17,7 @@ from typing import Any
 from relax2xla.errors import CallError, OpError, StructInfoError
 from relax2xla.ir import IRModule, StructInfo, TensorStructInfo, no_collection
 from relax2xla.ir.struct_info import flatten_info
+from relax2xla.runtime.progress import waiting
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.loops.scalars import exact_quotients
 from relax2xla.vm.call.arguments import Arguments
@@ -157,8 +158,9 @@ class Programs:
             find = self.executable.find_program
             found = None if find is None else find(self.variant, key, self.device)
             if found is None:
-                module, program = self.lowered(infos)
-                found = (self._loaded(module, program), program)
+                with waiting(f"compiling {self.name}"):
+                    module, program = self.lowered(infos)
+                    found = (self._loaded(module, program), program)
             self.held[key] = found
             if len(self.held) > self.limit:
                 self.held.popitem(last=False)

@@ -60,6 +60,10 @@ def test_the_first_departure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "in block.1" in first.where
     assert "elements differ" in first.problem
     assert "first departure: silu" in str(report)
+    shown = report._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert "first departure: silu (" in shown
+    assert "<td>agrees</td>" in shown
+    assert shown.count("<details") == 2
     loose = verify(Model(), (X,), rtol=1e3, atol=1e3)
     assert loose.outputs[0].ok
 

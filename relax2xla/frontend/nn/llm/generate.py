@@ -22,6 +22,7 @@ from relax2xla.frontend.nn import spec
 from relax2xla.frontend.nn.llm.kv_cache import PagedKVCache
 from relax2xla.frontend.nn.llm.sampling import Sampler, Sampling
 from relax2xla.frontend.nn.llm.text import TextStream, Tokenizer
+from relax2xla.runtime.progress import report
 from relax2xla.vm.call.objects import power_of_two
 
 if TYPE_CHECKING:
@@ -184,7 +185,13 @@ class Generator:
         self._waiting.extend(ready)
         try:
             while any(r.finish is None for r in ready):
+                # What is done counts no tokens that a text ended without.
+                left = sum(r.limit - len(r.tokens) for r in ready if r.finish is None)
+                done = sum(len(r.tokens) for r in ready)
+                report("generating", done, done + left, "tokens")
                 self.step()
+            done = sum(len(r.tokens) for r in ready)
+            report("generating", done, done, "tokens")
         except BaseException:
             for request in ready:
                 self.cancel(request)
