@@ -108,6 +108,7 @@ def test_doctor_says_what_there_is(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
         "without nothing: run this in your clone of relax2xla: pip install '.[nothing]'" in done.out
     )
     assert "programs run" in done.out
+    assert max(map(len, done.out.splitlines())) < 160  # kinds of calls are counted
     found = json.loads(cli("doctor", "--json").out)
     assert found["relax2xla"] == relax2xla.__version__
     assert found["works"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import re
 import sys
+from collections import Counter
 from typing import Any, Final
 
 from relax2xla.cli.process.console import good, out, print_json, size, status
@@ -129,6 +131,12 @@ def _cache() -> dict[str, Any] | None:
     return {"folder": str(store.folder), "programs": len(entries), "bytes": held}
 
 
+def _kinds(features: list[str]) -> str:
+    """``convolution 7, product 4``: how many there are of each kind; the JSON names them."""
+    kinds = Counter(kind for f in features for kind in re.findall(r"^(?:\w+ )?product|^\w+", f))
+    return ", ".join(f"{kind} {n}" for kind, n in kinds.items())
+
+
 def _print(found: dict[str, Any]) -> None:
     chip = found["processor"]
     out(f"relax2xla    {found['relax2xla']} on Python {found['python']} ({sys.platform})")
@@ -138,7 +146,7 @@ def _print(found: dict[str, Any]) -> None:
     out(f"processor    {chip['name']}, {chip['cores']} cores, {size(chip['memory'] or 0)}")
     out(f"features     {' '.join(chip['features']) or 'none that is known'}")
     out(f"devices      {', '.join(found['devices']) or 'none'}")
-    out(f"oneDNN       {', '.join(found['onednn']) or 'not called'}")
+    out(f"oneDNN       {_kinds(found['onednn']) or 'not called'}")
     out(f"compiler     {'C++ found' if found['compiler'] else 'none; kernels in C++ are left out'}")
     held = found["cache"]
     said = "off"
