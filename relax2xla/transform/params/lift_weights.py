@@ -269,20 +269,21 @@ class _Split:
         """Whether a constant is an argument: a weight with a name, or a large array.
 
         Weights with names can be updated, however small they are, and although they are a splat in
-        a program's text, as a norm's are before training. Other splats stay.
+        a program's text, as a norm's are before training. Other splats stay, and so do small arrays
+        with the name of their layer, such as bounds of slices in StableHLO: sizes depend on them.
         """
         if not isinstance(node, Constant):
             return False
         if any(node.data.strides):
-            return node.data.nbytes > SMALL_BYTES or bool(_name(node))
-        return id(node.data) in self.dense or self._is_named(node)
+            return node.data.nbytes > SMALL_BYTES or self._is_named(node)
+        data = node.data
+        floats = data.ndim and 0 < data.size <= MAX_DENSE and is_float(dtype_name(data.dtype))
+        return id(data) in self.dense or bool(floats and self._is_named(node))
 
     def _is_named(self, node: Constant) -> bool:
-        """Whether a splat of floats has a name of its own: others have that of their layer."""
-        span, data = node.span, node.data
+        """Whether a constant has a name of its own: others have that of their layer."""
+        span = node.span
         if span is None or span.kind != "name" or not span.name or span.children or span.file:
-            return False
-        if not data.ndim or not 0 < data.size <= MAX_DENSE or not is_float(dtype_name(data.dtype)):
             return False
         return span.name not in self.layers
 

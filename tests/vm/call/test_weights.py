@@ -12,6 +12,7 @@ import torch
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.errors import CallError, FileFormatError
+from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.frontend.torch import from_exported_program
 from relax2xla.vm.pjrt import xla
 from relax2xla.vm.pjrt.cache import DiskCache
@@ -202,3 +203,34 @@ def test_weights_of_a_checkpoint(tmp_path: Path) -> None:
         assert "weights_only" not in str(e.value)
     with pytest.raises(FileFormatError, match=r"gone\.pt: No such file"):
         load_state_dict(tmp_path / "gone.pt")
+
+
+def test_bounds_of_slices_are_no_weights(store: DiskCache) -> None:
+    """Small arrays with the name of their layer: sizes depend on them, so they stay constants."""
+    bounds = "tensor<2xi64>, tensor<2xi64>, tensor<2xi64>"
+    text = f"""
+#layer = loc("rnn"("m.py":3:0))
+func.func public @main(%x: tensor<?x4xf32> loc("x")) -> tensor<?x2xf32> {{
+  %w = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf32> loc("rnn.bias")
+  %start = stablehlo.constant dense<[0, 1]> : tensor<2xi64> loc(#layer)
+  %step = stablehlo.constant dense<1> : tensor<2xi64> loc(#layer)
+  %end = stablehlo.constant dense<3> : tensor<1xi64> loc(#layer)
+  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x4xf32>) -> tensor<i32>
+  %m = stablehlo.convert %n : (tensor<i32>) -> tensor<i64>
+  %rows = stablehlo.reshape %m : (tensor<i64>) -> tensor<1xi64>
+  %limit = stablehlo.concatenate %rows, %end, dim = 0
+    : (tensor<1xi64>, tensor<1xi64>) -> tensor<2xi64>
+  %y = stablehlo.real_dynamic_slice %x, %start, %limit, %step
+    : (tensor<?x4xf32>, {bounds}) -> tensor<?x2xf32> loc(#layer)
+  %two = stablehlo.constant dense<2> : tensor<1xi64> loc(#layer)
+  %size = stablehlo.concatenate %rows, %two, dim = 0
+    : (tensor<1xi64>, tensor<1xi64>) -> tensor<2xi64>
+  %b = stablehlo.dynamic_broadcast_in_dim %w, %size, dims = [1]
+    : (tensor<2xf32>, tensor<2xi64>) -> tensor<?x2xf32>
+  %z = stablehlo.add %y, %b : tensor<?x2xf32> loc(#layer)
+  return %z : tensor<?x2xf32>
+}}"""
+    machine = rx.VirtualMachine(rx.build(from_stablehlo(text, raise_ops=False)), rx.cpu())
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert list(machine.params()) == ["rnn.bias"]
+    np.testing.assert_array_equal(machine["main"](x), x[:, 1:3] + [1, 2])
