@@ -16,7 +16,17 @@ from typing import Any, Final
 
 from relax2xla import syntax, tir
 from relax2xla.errors import StableHLOParseError
-from relax2xla.ir import Function, GlobalVar, IRModule, Span, TensorStructInfo, TupleStructInfo
+from relax2xla.ir import (
+    Call,
+    Function,
+    GlobalVar,
+    IRModule,
+    Span,
+    TensorStructInfo,
+    TupleStructInfo,
+    Var,
+    VarBinding,
+)
 from relax2xla.ir.lattice import free_symbolic_vars, result_info
 from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.ir.source_names import (
@@ -46,10 +56,26 @@ _POWER: Final = 16
 
 def named(mod: IRModule) -> IRModule:
     """``mod``, as it was read, with the names that the program itself says."""
-    functions: dict[GlobalVar, Any] = dict(mod.functions)
-    for gvar, func in mod.relax_functions().items():
-        functions[gvar] = _named_params(_said_dims(func))
-    return mod.replace(functions)
+    functions = {g: _said_dims(func) for g, func in mod.relax_functions().items()}
+    inside = _wrapped_names({g.name_hint: func for g, func in functions.items()})
+    made = {g: _named_params(func, inside) for g, func in functions.items()}
+    return mod.replace({**mod.functions, **made})
+
+
+def _wrapped_names(functions: Mapping[str, Function]) -> dict[Var, str]:
+    """Names of the parameters of jax.export's ``main`` that only what it calls says."""
+    found: dict[Var, str] = {}
+    if "main" not in functions or _WRAPPED not in functions:
+        return found
+    params = functions[_WRAPPED].params
+    for block in functions["main"].body.blocks:
+        for call in (b.value for b in block.bindings if isinstance(b, VarBinding)):
+            if not isinstance(call, Call) or not isinstance(call.op, GlobalVar):
+                continue
+            if call.op.name_hint == _WRAPPED and len(call.args) == len(params):
+                pairs = zip(call.args, params, strict=True)
+                found |= {own: source_name(p) for own, p in pairs if isinstance(own, Var)}
+    return found
 
 
 def named_dims(mod: IRModule, inputs: Shapes, outputs: Shapes) -> IRModule:
@@ -118,8 +144,10 @@ def _with_dims(func: Function, inputs: Shapes, outputs: Shapes, name: str) -> Fu
     return made.replace(ret_struct_info=returns)
 
 
-def _named_params(func: Function) -> Function:
+def _named_params(func: Function, inside: Mapping[Var, str]) -> Function:
     """``func`` whose parameters have the names that the program gives them, as identifiers.
+
+    ``inside``: names that the program says of them elsewhere
 
     The module has just been read, so that nobody else knows these variables: they are changed in
     place. What the source calls them is their spans' name.
@@ -136,7 +164,8 @@ def _named_params(func: Function) -> Function:
             p.span = dataclasses.replace(span, metadata=LOCATION)
         else:
             said = own.get(ARG_INFO)
-            name = said if isinstance(said, str) else path_name(own.get(INDEX_PATH)) or listed[i]
+            name = said if isinstance(said, str) else path_name(own.get(INDEX_PATH))
+            name = name or listed[i] or inside.get(p, "")
             if not name:
                 continue
             p.span = Span(name, children=() if p.span is None else (p.span,), metadata=ARG_INFO)

@@ -18,6 +18,7 @@ from relax2xla.errors import CallError, DeviceError, FileFormatError, StableHLOP
 from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.importers.files import format_of
 from relax2xla.interop.jax import to_jax
+from relax2xla.ir.source_names import source_name
 from relax2xla.stablehlo.exported import Exported, is_exported, read_exported
 
 pytest.importorskip("flatbuffers", reason="JAX writes with it")
@@ -98,6 +99,17 @@ def test_dimensions_keep_their_names() -> None:
         {g: f.bind_symbolic_vars({"n": 6}) if g.name_hint == "main" else f for g, f in mod.items()}
     )
     np.testing.assert_array_equal(rx.VirtualMachine(rx.build(bound))["main"](X), by_platform(X))
+
+
+def test_parameters_keep_their_names() -> None:
+    """Of symbolic shapes JAX names those of the function inside alone."""
+    (n,) = jax.export.symbolic_shape("n")
+    shape = jax.ShapeDtypeStruct((n, 3), "float32")
+    params = {"w": jax.ShapeDtypeStruct((3,), "float32")}
+    exported = jax.export.export(jax.jit(lambda params, x: x * params["w"]))(params, shape)
+    main = from_stablehlo(exported.serialize())["main"]
+    assert [p.name_hint for p in main.params] == ["params_w", "x"]
+    assert [source_name(p) for p in main.params] == ["params['w']", "x"]
 
 
 def test_input_info_leaves_the_platform_out() -> None:
