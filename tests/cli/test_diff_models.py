@@ -71,6 +71,43 @@ def test_models_of_one_format(cli: Cli, tmp_path: Path) -> None:
     assert (found["equal"], found["values"]) == (False, None)
 
 
+SQUARE = """
+func.func @main(%x: tensor<2x2xf32> {{jax.arg_info = "x"}}) -> tensor<2x2xf32> {{
+  %v = stablehlo.constant dense<{v}> : tensor<2x2xf32> loc("{name}")
+  %y = stablehlo.dot_general %x, %v, contracting_dims = [1] x [{side}]
+    : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+  %w = stablehlo.constant dense<[[1.0, 2.0], [3.0, 4.0]]> : tensor<2x2xf32> loc("w")
+  %z = stablehlo.dot_general %y, {last}, contracting_dims = [1] x [0]
+    : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+  return %z : tensor<2x2xf32>
+}}
+"""
+
+
+def test_square_weights_that_are_transposed_or_shared(cli: Cli, tmp_path: Path) -> None:
+    def program(name: str, v: str, side: int, last: str) -> Path:
+        path = tmp_path / f"{name}.mlir"
+        path.write_text(SQUARE.format(name=name, v=v, side=side, last=last))
+        return path
+
+    straight, turned = "[[5.0, 6.0], [7.0, 8.0]]", "[[5.0, 7.0], [6.0, 8.0]]"
+    a, b = program("a", straight, 0, "%w"), program("b", turned, 1, "%w")
+    done = cli("diff", a, b, "--as", "model")
+    assert (done.code, "2 of 2 weights are the same" in done.out) == (1, True), done.out
+    # By the same operators a transposed matrix is another one.
+    done = cli("diff", a, program("c", turned, 0, "%w"), "--as", "model")
+    assert done.code == 1
+    assert "1 of 2 weights are the same" in done.out
+    assert "transposed" in done.out
+    assert "the same structure" in done.out
+    two = program("v", "[[1.0, 2.0], [3.0, 4.0]]", 0, "%w")
+    one = tmp_path / "one.mlir"
+    one.write_text(two.read_text().replace("%y, %w", "%y, %v"))
+    for pair in ((one, two), (two, one)):
+        found = json.loads(cli("diff", *pair, "--as", "model", "--json").out)
+        assert [p["fits"] for p in found["weights"]] == [True, True], found
+
+
 def test_results_decide(cli: Cli, tmp_path: Path) -> None:
     """Another order of the inputs and another program, and the same values."""
     a, b = write(tmp_path / "a.mlir"), tmp_path / "b.relax"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,12 +34,16 @@ _FEW: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One thing of both models: its name in each, what it is there ("" where it is not)."""
+    """One thing of both models: its name in each, what it is there ("" where it is not).
+
+    ``turned``: a square weight that fits when it is transposed, which its shape does not tell
+    """
 
     names: tuple[str, str]
     kinds: tuple[str, str]
     fits: bool
     remark: str = ""
+    turned: bool = False
 
     def cells(self) -> tuple[str, ...]:
         """For the table."""
@@ -114,14 +118,13 @@ def meaning(
     values: list[Row] | None = None
     if asked is not None and fits:
         values = _values(mods, files, asked, shapes)
-    return Meaning(
-        inputs,
-        outputs,
-        list(_weights(_arrays(mods[0]), _arrays(mods[1]), tolerance)),
-        {n: c for n, c in told.items() if c[0] != c[1]},
-        difference(*map(_without_weights, raised)) if fits else None,
-        values,
-    )
+    weights = list(_weights(_arrays(mods[0]), _arrays(mods[1]), tolerance))
+    structure = difference(*map(_without_weights, raised)) if fits else None
+    if structure == "":
+        # The same operators compute something else of a matrix that is transposed.
+        weights = [replace(p, fits=False) if p.turned else p for p in weights]
+    differing = {n: c for n, c in told.items() if c[0] != c[1]}
+    return Meaning(inputs, outputs, weights, differing, structure, values)
 
 
 # -- signatures ------------------------------------------------------------------------------------
@@ -239,7 +242,10 @@ def _arrays(mod: IRModule) -> dict[str, Array]:
 def _weights(
     a: Mapping[str, Array], b: Mapping[str, Array], tolerance: tuple[float | None, float | None]
 ) -> Iterator[Pair]:
-    """Each weight of ``a`` with that of ``b`` of its name, else with one that has its values."""
+    """Each weight of ``a`` with that of ``b`` of its name, else with one that has its values.
+
+    What is left may be shared on the other side: one array where this one has several.
+    """
     left = dict(b)
     unmatched: list[str] = []
     for name, mine in a.items():
@@ -250,29 +256,39 @@ def _weights(
     for name in unmatched:
         pairs = ((_weight((name, n), a[name], yours, tolerance), n) for n, yours in left.items())
         pair, other = next(((p, n) for p, n in pairs if p.fits), (None, ""))
-        if pair is None:
-            yield Pair((name, ""), (_kind(a[name]), ""), False, "only the first has it")
-        else:
+        if pair is not None:
             del left[other]
             yield pair
+        elif shared := next(
+            (n for n in b if _weight((name, n), a[name], b[n], tolerance).fits), ""
+        ):
+            yield Pair((name, shared), (_kind(a[name]), _kind(b[shared])), True, "shared")
+        else:
+            yield Pair((name, ""), (_kind(a[name]), ""), False, "only the first has it")
     for name, yours in left.items():
-        yield Pair(("", name), ("", _kind(yours)), False, "only the second has it")
+        if shared := next((n for n in a if _weight((n, name), a[n], yours, tolerance).fits), ""):
+            yield Pair((shared, name), (_kind(a[shared]), _kind(yours)), True, "shared")
+        else:
+            yield Pair(("", name), ("", _kind(yours)), False, "only the second has it")
 
 
 def _weight(
     names: tuple[str, str], a: Array, b: Array, tolerance: tuple[float | None, float | None]
 ) -> Pair:
     kinds = (_kind(a), _kind(b))
-    turned = a.shape != b.shape and a.ndim == 2 and a.shape == b.shape[::-1]
-    if a.dtype != b.dtype or (a.shape != b.shape and not turned):
+    if a.dtype != b.dtype or (a.shape != b.shape and (a.ndim != 2 or a.shape != b.shape[::-1])):
         return Pair(names, kinds, False, "another dtype or shape")
+    turned = a.shape != b.shape
     (row,) = compare([a], [b.T if turned else b], *tolerance)
+    if not row.fits and a.ndim == 2 and not turned and a.shape == b.shape[::-1]:
+        (other,) = compare([a], [b.T], *tolerance)
+        row, turned = (other, True) if other.fits else (row, False)
     parts = ["transposed"] if turned else []
     if row.largest:
         parts.append(f"max abs {row.largest:.2e}, max rel {row.relative:.2e}")
     if not row.fits:
         parts.append("differs")
-    return Pair(names, kinds, row.fits, ", ".join(parts))
+    return Pair(names, kinds, row.fits, ", ".join(parts), turned and a.shape == b.shape)
 
 
 def _kind(a: Array) -> str:
