@@ -5,15 +5,20 @@ Source of the semantics: ``AlterOpImpl`` of TVM v0.20.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from relax2xla import op, te, tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import TransformError
 from relax2xla.ir import (
+    Binding,
+    BindingBlock,
     Call,
     Constant,
+    DataflowBlock,
+    DataflowVar,
     Expr,
     Function,
     GlobalVar,
@@ -23,13 +28,15 @@ from relax2xla.ir import (
     Tuple,
     TupleGetItem,
     TupleStructInfo,
+    Var,
+    VarBinding,
 )
-from relax2xla.ir.op import is_op
+from relax2xla.ir.base import Span
+from relax2xla.ir.normal import NameSupply
 from relax2xla.ir.rewrite import Rewriter
 from relax2xla.ir.struct_info import show
-from relax2xla.op.intrinsic import call_tir
+from relax2xla.op.intrinsic import call_tir, call_tir_op
 from relax2xla.transform.core import Pass, PassContext, register
-from relax2xla.transform.normal.normalize import Normalize
 
 OPERATOR_NAME: Final = "operator_name"
 Transform: TypeAlias = "tir.IndexMap | Callable[..., Any] | None"
@@ -64,13 +71,10 @@ class AlterOpImpl(Pass):
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         work = _Altered(self, mod)
-        new: dict[GlobalVar, Any] = {}
-        for gvar, func in mod.items():
-            new[gvar] = func
-            if isinstance(func, Function):
-                made = Rewriter(rule=work.call).function(func)
-                if made is not func:
-                    new[gvar] = Normalize().transform_function(made, mod, context)
+        new = {
+            gvar: work.altered(func) if isinstance(func, Function) else func
+            for gvar, func in mod.items()
+        }
         if not work.added:
             return mod
         return mod.replace({**work.builder.get().functions, **new})
@@ -86,21 +90,80 @@ def _index_map(given: Any) -> tir.IndexMap | None:
     return tir.IndexMap.from_func(given)
 
 
-class _Altered:
+class _Kind(NamedTuple):
+    """What calls of a kind of functions become."""
+
+    kernel: GlobalVar
+    maps: Sequence[tir.IndexMap | None]
+    separators: Sequence[tuple[Any, Any]]
+
+
+class _Ahead:
+    """The new bindings of a block: where what a binding needs is bound ahead of it."""
+
+    def __init__(self, block: BindingBlock, names: NameSupply) -> None:
+        self.names, self.bindings = names, list[Binding]()
+        self.kind = DataflowVar if isinstance(block, DataflowBlock) else Var
+        self.prefix = "lv" if self.kind is DataflowVar else "gv"
+        self.span: Span | None = None
+
+    def bind(self, value: Expr) -> Var:
+        """A new variable that holds ``value``."""
+        var = self.kind(self.names.fresh(self.prefix), value.struct_info, self.span)
+        self.bindings.append(VarBinding(var, value, self.span))
+        return var
+
+    def add(self, binding: Binding) -> None:
+        """A binding with its own variable."""
+        self.names.reserve(binding.var.name_hint)
+        self.bindings.append(binding)
+
+
+class _Altered(Rewriter):
     """One run: the functions that it adds, and calls of them."""
 
     def __init__(self, given: AlterOpImpl, mod: IRModule) -> None:
+        super().__init__()
         self.given, self.mod, self.builder = given, mod, BlockBuilder(mod)
+        self.names = NameSupply()
         self.added: dict[str, GlobalVar] = {}
         self.inverses: dict[tir.IndexMap, tir.IndexMap] = {}
         # Moves that were made: what moves a value of that struct info, by the map.
         self.moves: dict[tuple[object, ...], Call] = {}
+        self.infos: dict[tuple[object, ...], TensorStructInfo] = {}
+        # By function of the module what its calls become.
+        self.kinds: dict[Expr, _Kind | None] = {}
 
-    def call(self, node: Expr) -> Expr | None:
-        """What takes the place of ``node``; None where it stays."""
-        if not isinstance(node, Call) or not is_op(node, "relax.call_tir"):
-            return None
-        old = self.mod.functions.get(node.args[0]) if isinstance(node.args[0], GlobalVar) else None
+    def altered(self, func: Function) -> Function:
+        """A function of the module, in A-normal form as it was."""
+        self.names = NameSupply()
+        return self.function(func)
+
+    def block(self, block: BindingBlock) -> BindingBlock:
+        ahead = _Ahead(block, self.names)
+        for old in block.bindings:
+            b = self.binding(old)
+            call = b.value
+            if isinstance(b, VarBinding) and isinstance(call, Call) and call.op is call_tir_op:
+                kind = self._kind(call.args[0])
+                if kind is not None:
+                    ahead.span = b.span
+                    b = VarBinding(b.var, self._call(call, kind, ahead), b.span)
+            ahead.add(b)
+        if len(ahead.bindings) == len(block.bindings) and all(
+            map(operator.is_, ahead.bindings, block.bindings)
+        ):
+            return block
+        return type(block)(ahead.bindings, block.span)
+
+    def _kind(self, callee: Expr) -> _Kind | None:
+        """What calls of ``callee`` become; None where they stay."""
+        if callee not in self.kinds:
+            self.kinds[callee] = self._found(callee)
+        return self.kinds[callee]
+
+    def _found(self, callee: Expr) -> _Kind | None:
+        old = self.mod.functions.get(callee) if isinstance(callee, GlobalVar) else None
         name = old.attrs.get(OPERATOR_NAME) if isinstance(old, tir.PrimFunc) else None
         if not isinstance(name, str) or name not in self.given.kernels:
             return None
@@ -117,19 +180,26 @@ class _Altered:
         if key not in self.added:
             func = kernel.with_attr(OPERATOR_NAME, name)
             self.added[key] = self.builder.add_func(func, key.replace(".", "_"))
-        args = node.args[1].fields if isinstance(node.args[1], Tuple) else node.args[1:2]
-        separators = self._separators(name, len(maps))
-        operands = [self._moved(a, m, s) for a, m, s in zip(args, maps, separators, strict=False)]
-        info = node.sinfo_args[0]
+        return _Kind(self.added[key], maps, self._separators(name, len(maps)))
+
+    def _call(self, call: Call, kind: _Kind, ahead: _Ahead) -> Expr:
+        """What takes the place of ``call``, over what is bound ahead of it."""
+        args = call.args[1].fields if isinstance(call.args[1], Tuple) else call.args[1:2]
+        operands: list[Expr] = []
+        for arg, moved, separators in zip(args, kind.maps, kind.separators, strict=False):
+            made = self._moved(arg, moved, separators)
+            operands.append(made if made is arg else ahead.bind(made))
+        info = call.sinfo_args[0]
         fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
-        infos = list(map(_tensor, fields))
-        outputs = list(zip(infos, maps[-len(infos) :], separators[-len(infos) :], strict=True))
-        wanted = [_new_info(i, m) for i, m, _ in outputs]
-        several = isinstance(info, TupleStructInfo)
-        made = call_tir(self.added[key], Tuple(operands), wanted if several else wanted[0])
-        if not several:
-            return self._back(made, *outputs[0])
-        return Tuple([self._back(TupleGetItem(made, n), *o) for n, o in enumerate(outputs)])
+        infos, count = list(map(_tensor, fields)), len(fields)
+        outputs = list(zip(infos, kind.maps[-count:], kind.separators[-count:], strict=True))
+        wanted = [self._new_info(i, m) for i, m, _ in outputs]
+        if not isinstance(info, TupleStructInfo):
+            made = call_tir(kind.kernel, Tuple(operands), wanted[0])
+            return self._back(made, *outputs[0], ahead)
+        made = ahead.bind(call_tir(kind.kernel, Tuple(operands), wanted))
+        results = [self._back(TupleGetItem(made, n), *o, ahead) for n, o in enumerate(outputs)]
+        return Tuple(list(map(ahead.bind, results)))
 
     def _separators(self, name: str, count: int) -> list[tuple[Any, Any]]:
         found = [
@@ -144,16 +214,17 @@ class _Altered:
         old: TensorStructInfo,
         moved: tir.IndexMap | None,
         separators: tuple[Any, Any],
+        ahead: _Ahead,
     ) -> Expr:
         """``value`` in the layout that it had."""
         if moved is None:
             return value
         if moved not in self.inverses:
             self.inverses[moved] = moved.inverse()
-        back = self._moved(value, self.inverses[moved], separators)
+        back = self._moved(ahead.bind(value), self.inverses[moved], separators)
         if back.struct_info == old:
             return back
-        return call_tir(self._remove_pad(old), Tuple([back]), old)
+        return call_tir(self._remove_pad(old), Tuple([ahead.bind(back)]), old)
 
     def _moved(self, value: Expr, moved: tir.IndexMap | None, separators: tuple[Any, Any]) -> Expr:
         """``value`` in the layout that ``moved`` says; scalar constants have none."""
@@ -167,6 +238,15 @@ class _Altered:
         made = op.layout_transform(value, moved, axis_separators=out, input_axis_separators=inside)
         self.moves[key] = made
         return made
+
+    def _new_info(self, info: TensorStructInfo, moved: tir.IndexMap | None) -> TensorStructInfo:
+        if moved is None or info.dims is None:
+            return info
+        key = (info, moved)
+        if key not in self.infos:
+            dims = moved.map_shape(info.dims)
+            self.infos[key] = TensorStructInfo(dims, info.dtype, info.vdevice)
+        return self.infos[key]
 
     def _remove_pad(self, info: TensorStructInfo) -> GlobalVar:
         """A kernel that gives the front of a tensor, for all tensors of that rank and dtype."""
@@ -189,9 +269,3 @@ def _tensor(info: StructInfo) -> TensorStructInfo:
             "shapes"
         )
     return info
-
-
-def _new_info(info: TensorStructInfo, moved: tir.IndexMap | None) -> TensorStructInfo:
-    if moved is None or info.dims is None:
-        return info
-    return TensorStructInfo(moved.map_shape(info.dims), info.dtype, info.vdevice)
