@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from relax2xla.analysis.variables import contains_impure_call, used_vars
 from relax2xla.ir.deep import nests
@@ -20,10 +20,10 @@ from relax2xla.ir.expr import (
     If,
     MatchCast,
     SeqExpr,
-    Var,
     VarBinding,
 )
 from relax2xla.ir.op import Op
+from relax2xla.ir.rewrite import VAR_TYPES
 
 Code = TypeVar("Code", bound=Expr | BindingBlock)
 
@@ -57,7 +57,7 @@ class _Cleaner:
 
     def __init__(self, keep: Keep) -> None:
         self.keep = keep
-        self.live: set[Var] = set()
+        self.live: set[Expr] = set()
 
     def top(self, value: object) -> object:
         """What the caller has given, cleaned."""
@@ -92,8 +92,8 @@ class _Cleaner:
             if b.var not in self.live and not self.stays(b, dataflow):
                 continue
             if _flat(b.value):
-                # What most bindings hold.
-                self.live.update([a for a in b.value.args if isinstance(a, Var)])
+                # What most bindings hold; leaves that are no variables do no harm there.
+                self.live.update(b.value.args)
                 kept.append(b)
                 continue
             value = self.inside(b.value)
@@ -130,12 +130,13 @@ class _Cleaner:
 
 
 def _flat(value: Expr) -> TypeGuard[Call]:
-    """Whether ``value`` is an operator on variables and constants."""
+    """Whether ``value`` is an operator on leaves that name no variables of their own."""
     return (
-        isinstance(value, Call)
-        and isinstance(value.op, Op)
-        and all([isinstance(a, Var | Constant) for a in value.args])
+        type(value) is Call and type(value.op) is Op and all([type(a) in _FLAT for a in value.args])
     )
+
+
+_FLAT: Final = VAR_TYPES | {Constant}
 
 
 def _same(new: Sequence[object], old: Sequence[object]) -> bool:

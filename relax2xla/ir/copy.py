@@ -6,9 +6,10 @@ from typing import TypeVar
 
 from relax2xla import tir
 from relax2xla.ir import lattice
-from relax2xla.ir.expr import Expr, Function, MatchCast, SeqExpr, Var
+from relax2xla.ir.expr import Binding, Call, Expr, Function, MatchCast, SeqExpr, Var, VarBinding
+from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import Rewriter, bindings_of, holders_deep
-from relax2xla.ir.struct_info import StructInfo
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
 
 E = TypeVar("E", Function, SeqExpr)
 
@@ -20,6 +21,27 @@ class _Copier(Rewriter):
         new = type(var)(var.name_hint, var.struct_info_ if info is None else info, var.span)
         self.env[var] = new
         return new
+
+    def binding(self, b: Binding) -> Binding:
+        call, info = b.value, b.var.struct_info_
+        if self.symbolic or type(b) is not VarBinding or type(call) is not Call:
+            return super().binding(b)
+        args = self.flat_args(call.args) if type(call.op) is Op else None
+        if args is None or not all(
+            map(_names_nothing, (info, call.struct_info_, *call.sinfo_args))
+        ):
+            return super().binding(b)
+        # What most bindings hold. A copy says of its value what the original says.
+        var = self.var(b.var, info)
+        if args is not call.args:
+            known = call.struct_info_
+            call = Call(call.op, args, call.attrs, call.sinfo_args, call.span, struct_info=known)
+        return VarBinding(var, call, b.span)
+
+
+def _names_nothing(info: StructInfo | None) -> bool:
+    """Whether it is plain that ``info`` names no variable of Relax as its shape."""
+    return type(info) is TensorStructInfo and info.dims is not None
 
 
 def copy_function(func: Function) -> Function:

@@ -184,10 +184,10 @@ class Normalizer:
 
     def emit_normalized(self, binding: Binding) -> None:
         """Append a binding that is in A-normal form already, with its own variable."""
-        if not isinstance(binding, VarBinding | MatchCast):
+        if type(binding) is not VarBinding and not isinstance(binding, VarBinding | MatchCast):
             raise TypeError(f"emit_normalized takes a binding; got {type(binding).__name__}")
         frame = self._frame("emit_normalized")
-        if isinstance(binding.var, DataflowVar) and not frame.dataflow:
+        if not frame.dataflow and isinstance(binding.var, DataflowVar):
             raise BuilderError(
                 f"the DataflowVar {binding.var.name_hint} is bound outside of a dataflow block"
             )

@@ -340,7 +340,7 @@ class Rewriter:
             return self._node(root, ())
         if self._plain and not self.symbolic and type(root) is Call and isinstance(root.op, Op):
             # What most bindings hold: an operator on variables, constants, and tuples of these.
-            args = self._flat_args(root.args)
+            args = self.flat_args(root.args)
             if args is not None:
                 new = root if args is root.args else rebuild(root, args)
                 if self.env and isinstance(new, Call) and new.sinfo_args:
@@ -364,7 +364,7 @@ class Rewriter:
             done[id(node)] = self._node(node, [done[id(k)] for k in children(node)])
         return done[id(root)]
 
-    def _flat_args(self, args: Sequence[Expr]) -> Sequence[Expr] | None:
+    def flat_args(self, args: Sequence[Expr]) -> Sequence[Expr] | None:
         """Leaves, and tuples of leaves, with variables replaced; None where there is more.
 
         ``args`` themselves where nothing is.

@@ -25,8 +25,9 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.lattice import of_numbers
-from relax2xla.ir.op import Op, is_op
+from relax2xla.ir.op import Op
 from relax2xla.ir.struct_info import show
+from relax2xla.op.intrinsic import call_tir_with_grad_op
 from relax2xla.op.shared.gradients.table import OF_TABLE, is_differentiable
 from relax2xla.op.shared.lowering import relax
 from relax2xla.te.gradients import GRADIENTS
@@ -67,17 +68,17 @@ class Adjoints:
         self._settle(b.var)
         adjoint = self.of.get(b.var)
         if adjoint is None:
-            return
+            return None
+        call = b.value
+        if type(b) is VarBinding and isinstance(call, Call):  # as most are
+            span = b.span or call.span
+            if span is None:
+                return self._call(b.var, call, adjoint)
+            with self.builder.source(span):
+                return self._call(b.var, call, adjoint)
         match b:
             case MatchCast():
                 self.add(b.value, adjoint)
-            case VarBinding(value=Call() as call):
-                span = b.span or call.span
-                if span is None:
-                    self._call(b.var, call, adjoint)
-                    return
-                with self.builder.source(span):
-                    self._call(b.var, call, adjoint)
             case VarBinding(value=TupleGetItem() as item):
                 self._field(item, adjoint)
             case VarBinding(value=Var() | Tuple() as value):
@@ -90,10 +91,11 @@ class Adjoints:
                     f"Gradient: `{b.var.name_hint}` is bound to a value of kind {kind}, which has "
                     "no gradient here; only calls, tuples, their fields and variables have"
                 )
+        return None
 
     def _call(self, var: Var, call: Call, adjoint: Var) -> None:
         seen, forward = self.again.call(var, call)
-        if is_op(forward, "relax.call_tir_with_grad"):
+        if forward.op is call_tir_with_grad_op:
             self._of_te(forward, adjoint)
             return
         partials = self._partials(seen, forward, adjoint)
@@ -102,12 +104,10 @@ class Adjoints:
                 if partial is not None:
                     self.add(operand, partial)
             return
-        asked = [isinstance(a, Var) and is_differentiable(a.struct_info_) for a in call.args]
-        flat = partials.emitted(asked, self.builder)
-        for operand, partial in zip(call.args, flat, strict=False):
-            if partial is not None:
-                assert isinstance(operand, Var)
-                self._add_flat(operand, partial)
+        for place, partial in partials.emitted(self.builder):
+            operand = call.args[place]
+            assert isinstance(operand, Var)
+            self._add_flat(operand, partial)
 
     def _add_flat(self, var: Var, partial: Expr) -> None:
         """Add a leaf or a flat call to the adjoint of a tensor."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from relax2xla.builder import BlockBuilder
 from relax2xla.ir import Call, Expr, Tuple, TupleGetItem, TupleStructInfo, Var
 from relax2xla.ir.op import Op, PrimalGradient, is_op
 from relax2xla.ir.rewrite import LEAF_TYPES, children, post_order
-from relax2xla.transform.lower.replay import key_of, leaves_of
+from relax2xla.op.shared.gradients.table import is_differentiable
+from relax2xla.transform.lower.replay import key_of
 
 # A node, and the places of its operands among the values; none of a leaf that stays.
 Step: TypeAlias = "tuple[Expr, tuple[int, ...] | None]"
@@ -34,16 +35,17 @@ class Formulas:
 
         None of those without a gradient.
         """
-        key = key_of(call, var, True)
+        leaves: dict[Var, int] = {}
+        key = key_of(call, var, True, leaves)
         if key is None:
             return wanted(rule(var, call, adjoint, None))
         key = (rule, adjoint.struct_info_, key)
-        inputs = [var, adjoint, *leaves_of(call)]
+        inputs = [var, adjoint, *leaves]
         if key in self._known:
             steps = self._known[key]
             if steps is None:
                 return wanted(rule(var, call, adjoint, None))
-            return steps.made(inputs) if steps.needed is None else Flat(steps, inputs)
+            return steps.made(inputs) if steps.plan is None else Flat(steps, inputs)
         made = wanted(rule(var, call, adjoint, None))
         self._known[key] = _Steps.of(made, inputs, call)
         return made
@@ -54,16 +56,30 @@ def wanted(made: Sequence[Expr]) -> list[Expr | None]:
     return [None if is_op(m, "relax.grad.no_grad") else m for m in made]
 
 
+class _Part(NamedTuple):
+    """How the gradient of one operand is bound.
+
+    operand: its place in the call
+    before:  the steps that are bound, or put together, before it, each with its place
+    root:    the place of the gradient, and the step to it unless it is an input
+    """
+
+    operand: int
+    before: Sequence[tuple[int, Expr, tuple[int, ...]]]
+    root: int
+    step: tuple[Call, tuple[int, ...]] | None
+
+
 class _Steps:
     """Expressions over some variables, to be made again over others.
 
     results: of each expression its place among the values; None where there is none
-    needed:  for each expression the places of what must be bound before it, where each step is
-             flat then; None where that cannot be, where an expression is part of another, and of
-             calls that take tuples
+    plan:    for each operand that is a variable with a gradient how that is bound, where each step
+             is flat then; None where that cannot be, where an expression is part of another, and
+             of calls that take tuples
     """
 
-    __slots__ = ("needed", "results", "steps")
+    __slots__ = ("plan", "results", "steps")
 
     def __init__(
         self, steps: Sequence[Step], results: Sequence[int | None], inputs: int, call: Call
@@ -71,7 +87,7 @@ class _Steps:
         self.steps, self.results = steps, results
         # Adjoints of tuples are added up field by field.
         tuples = any(isinstance(a.struct_info_, TupleStructInfo) for a in call.args)
-        self.needed = None if tuples else _needed(steps, results, inputs)
+        self.plan = None if tuples else _plan(steps, results, inputs, call)
 
     @staticmethod
     def of(exprs: Sequence[Expr | None], inputs: Sequence[Var], call: Call) -> _Steps | None:
@@ -113,9 +129,9 @@ def _places(node: Expr, places: Mapping[int, int]) -> tuple[int, ...]:
     return tuple(places[id(k)] for k in children(node))
 
 
-def _needed(
-    steps: Sequence[Step], results: Sequence[int | None], inputs: int
-) -> list[tuple[int, ...]] | None:
+def _plan(
+    steps: Sequence[Step], results: Sequence[int | None], inputs: int, call: Call
+) -> list[_Part] | None:
     """See :class:`_Steps`."""
     read = {p for _, places in steps for p in places or ()}
     roots = [r for r in results if r is not None and r >= inputs]
@@ -125,17 +141,30 @@ def _needed(
         return None
     if any(not isinstance(steps[r - inputs][0], Call) for r in roots):
         return None
-    found: list[tuple[int, ...]] = []
-    for root in results:
+    found: list[_Part] = []
+    bound: set[int] = set()
+    for n, (operand, root) in enumerate(zip(call.args, results, strict=False)):
+        if root is None or not isinstance(operand, Var):
+            continue
+        if not is_differentiable(operand.struct_info_):
+            continue
         mine: set[int] = set()
-        waiting = [] if root is None else [root]
+        waiting = [root]
         while waiting:
             at = waiting.pop()
             if at >= inputs and at not in mine:
                 mine.add(at)
                 waiting.extend(steps[at - inputs][1] or ())
         # In post-order, as they are emitted: operands first, from the left.
-        found.append(tuple(sorted(mine - {root})))
+        todo = [(at, *steps[at - inputs]) for at in sorted(mine - {root} - bound)]
+        bound |= mine
+        before = [(at, node, places) for at, node, places in todo if places is not None]
+        step = None
+        if root >= inputs:
+            node, places = steps[root - inputs]
+            assert isinstance(node, Call)
+            step = (node, places or ())
+        found.append(_Part(n, before, root, step))
     return found
 
 
@@ -152,40 +181,31 @@ def _is_flat(step: Step, steps: Sequence[Step], inputs: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """Gradients of a call that are bound step by step, each when it is asked for."""
+    """Gradients of a call that are bound step by step, each where its turn comes."""
 
     steps: _Steps
     inputs: Sequence[Var]
 
-    def emitted(self, wanted: Sequence[bool], builder: BlockBuilder) -> Iterator[Expr | None]:
-        """A leaf or a flat call for each operand, behind the bindings that it needs.
+    def emitted(self, builder: BlockBuilder) -> Iterator[tuple[int, Expr]]:
+        """A leaf or a flat call for each operand that has one, behind the bindings that it needs.
 
-        None of operands without a gradient, and of those that are not ``wanted``.
+        With the place of the operand.
         """
-        steps, needed = self.steps.steps, self.steps.needed
-        assert needed is not None
-        first = len(self.inputs)
-        values: dict[int, Expr] = dict(enumerate(self.inputs))
-        for root, before, asked in zip(self.steps.results, needed, wanted, strict=False):
-            if root is None or not asked:
-                yield None
-                continue
-            for at in before:
-                if at in values:
-                    continue
-                node, places = steps[at - first]
-                if places is None:
-                    values[at] = node
-                elif isinstance(node, Call):
-                    values[at] = builder.bind_normal(_again(node, [values[p] for p in places]))
+        plan = self.steps.plan
+        assert plan is not None
+        # In the places of what is no leaf yet stands what is made of it below.
+        values: list[Expr] = [*self.inputs, *[node for node, _ in self.steps.steps]]
+        for operand, before, root, step in plan:
+            for at, node, places in before:
+                kids = [values[p] for p in places]
+                if isinstance(node, Call):
+                    values[at] = builder.bind_normal(_again(node, kids))
                 else:
-                    values[at] = Tuple([values[p] for p in places])
-            if root < first:
-                yield self.inputs[root]
-                continue
-            node, places = steps[root - first]
-            assert isinstance(node, Call)
-            yield _again(node, [values[p] for p in places or ()])
+                    values[at] = Tuple(kids)
+            if step is None:
+                yield operand, values[root]
+            else:
+                yield operand, _again(step[0], [values[p] for p in step[1]])
 
 
 def _again(node: Call, operands: Sequence[Expr]) -> Call:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from relax2xla.ir import (
     Binding,
+    BindingBlock,
     Call,
     DataflowBlock,
     DataflowVar,
@@ -16,7 +15,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.op import Op, is_op
+from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import Rewriter
 from relax2xla.op.shared.lowering import relax
 
@@ -28,7 +27,7 @@ def without_double_transposes(func: Function) -> Function:
     whose values may be unused then.
     """
     block = func.body.blocks[0]
-    if not any([type(b.value) is Call and _is_transpose(b.value) for b in block.bindings]):
+    if not _has_work(block):
         return func
     walk = _Walk()
     for b in block.bindings:
@@ -36,6 +35,17 @@ def without_double_transposes(func: Function) -> Function:
     body = walk.rewriter.expr(func.body.body)
     new = SeqExpr([DataflowBlock(walk.made, block.span)], body, func.body.span)
     return func.replace(body=new)
+
+
+def _has_work(block: BindingBlock) -> bool:
+    """Whether a transpose of a transpose or of a product is bound in ``block``."""
+    values: dict[Expr, Expr] = {b.var: b.value for b in block.bindings}
+    for value in values.values():
+        if type(value) is Call and value.op is _PERMUTE:
+            of = values.get(value.args[0])
+            if type(of) is Call and (of.op is _PERMUTE or of.op is _MATMUL):
+                return True
+    return False
 
 
 class _Walk:
@@ -55,7 +65,7 @@ class _Walk:
                 if isinstance(inner, Var) and isinstance(new.var, DataflowVar):
                     self.rewriter.env[b.var] = inner
                     return
-            elif isinstance(before, Call) and is_op(before, "relax.matmul"):
+            elif isinstance(before, Call) and before.op is _MATMUL:
                 if all(_rank(a) > 1 for a in before.args):
                     left, right = map(self._transposed, reversed(before.args))
                     product = relax("matmul", left, right, before.attrs.get("out_dtype"))
@@ -83,7 +93,7 @@ def _rank(x: Expr) -> int:
     return info.ndim if isinstance(info, TensorStructInfo) else -1
 
 
-_PERMUTE: Final = Op.get("relax.permute_dims")
+_PERMUTE, _MATMUL = Op.get("relax.permute_dims"), Op.get("relax.matmul")
 
 
 def _is_transpose(call: Call) -> bool:

@@ -38,19 +38,27 @@ class NoKey(Exception):
     """Something is not known well enough to be compared."""
 
 
-def key_of(call: Call, var: Var | None, dataflow: bool) -> Key | None:
-    """What two calls have in common that are lowered alike; None where that is not known."""
+def key_of(
+    call: Call, var: Var | None, dataflow: bool, places: dict[Var, int] | None = None
+) -> Key | None:
+    """What two calls have in common that are lowered alike; None where that is not known.
+
+    ``places`` gets what :func:`leaves_of` gives, each with its place.
+    """
     if not isinstance(call.op, Op):
         return None
-    places: dict[Expr, int] = {}
+    if places is None:
+        places = {}
+    info = call.struct_info_
     try:
         return (
             call.op.name,
             tuple([(k, exact(v)) for k, v in call.attrs.items()]) if call.attrs else (),
             tuple([_operand(a, places) for a in call.args]),
             call.sinfo_args,
-            call.struct_info_,
-            None if var is None else (var.struct_info_,),
+            info,
+            # Hashing struct infos is most of what a key costs.
+            None if var is None else var.struct_info_ is info or (var.struct_info_,),
             dataflow,
         )
     except NoKey:
@@ -70,7 +78,7 @@ def exact(value: Any) -> Any:
     raise NoKey
 
 
-def _operand(expr: Expr, places: dict[Expr, int]) -> Any:
+def _operand(expr: Expr, places: dict[Var, int]) -> Any:
     if isinstance(expr, Var):
         info = expr.struct_info_
         if info is None:
