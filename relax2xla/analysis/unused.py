@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeGuard, TypeVar
+from typing import Any, Final, TypeVar
 
 from relax2xla.analysis.variables import contains_impure_call, used_vars
 from relax2xla.ir.deep import nests
@@ -52,6 +52,9 @@ def remove_unused(expr: Code, keep: Keep) -> Code:
     return made
 
 
+_FLAT: Final = VAR_TYPES | {Constant}
+
+
 class _Cleaner:
     """Walks backwards, so that one pass finds whole chains; ``live``: the variables in use."""
 
@@ -91,12 +94,17 @@ class _Cleaner:
         for b in reversed(block.bindings):
             if b.var not in self.live and not self.stays(b, dataflow):
                 continue
-            if _flat(b.value):
+            value = b.value
+            if (
+                type(value) is Call
+                and type(value.op) is Op
+                and all([type(a) in _FLAT for a in value.args])
+            ):
                 # What most bindings hold; leaves that are no variables do no harm there.
-                self.live.update(b.value.args)
+                self.live.update(value.args)
                 kept.append(b)
                 continue
-            value = self.inside(b.value)
+            value = self.inside(value)
             # What scopes use, cleaning them has added.
             if isinstance(value, If):
                 self.live.update(used_vars(value.cond))
@@ -127,16 +135,6 @@ class _Cleaner:
                 return value
             return If(value.cond, yes, no, value.span)
         return value
-
-
-def _flat(value: Expr) -> TypeGuard[Call]:
-    """Whether ``value`` is an operator on leaves that name no variables of their own."""
-    return (
-        type(value) is Call and type(value.op) is Op and all([type(a) in _FLAT for a in value.args])
-    )
-
-
-_FLAT: Final = VAR_TYPES | {Constant}
 
 
 def _same(new: Sequence[object], old: Sequence[object]) -> bool:

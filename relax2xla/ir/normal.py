@@ -232,7 +232,10 @@ class Normalizer:
         if info is None:
             info = with_info(value).struct_info
         frame = self._frames[-1]
-        var = self._new_var(hint, info, frame.dataflow, span)
+        if frame.dataflow:
+            var = DataflowVar(self._names.fresh(hint or "lv"), info, span)
+        else:
+            var = Var(self._names.fresh(hint or "gv"), info, span)
         frame.bindings.append(VarBinding(var, value, span))
         self._values[var] = value
         return var

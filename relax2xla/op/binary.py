@@ -77,8 +77,12 @@ def broadcasted(
     device = next((i.vdevice for i in infos if i.vdevice is not None), None)
     shapes = [i.dims for i in infos if i.dims is not None]
     if len(shapes) == len(infos):
-        dims = broadcast_dims(shapes, names)
+        same = bool(shapes) and all([s == shapes[0] for s in shapes])
+        dims = shapes[0] if same else broadcast_dims(shapes, names)
         if dims is not None:
+            for info in infos:
+                if info.dims == dims and info.dtype == dtype and info.vdevice == device:
+                    return info  # one object for a chain of layers is compared at once
             return TensorStructInfo.make(dims, dtype, device)
     elif all(i.shape is not None and i.shape is infos[0].shape for i in infos):
         return with_dtype(infos[0], dtype)

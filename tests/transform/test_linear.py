@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.compiler.passes import GIVEN, kernels, loss
 from relax2xla import BlockBuilder, IRModule, op, tir
 from relax2xla.ir import Call, Expr, Tuple, TupleGetItem, Var
 from relax2xla.ir.struct_info import TensorStructInfo
@@ -80,3 +81,15 @@ def test_twice_the_program_takes_twice_the_steps(
     make()(program(20))  # what is imported and cached once
     small, large = (steps(make(), program(n)) for n in (300, 600))
     assert large < 2.4 * small
+
+
+@pytest.mark.parametrize(
+    ("make", "program", "most"),
+    [(GIVEN["Gradient"], loss, 380), (GIVEN["AlterOpImpl"], kernels, 200)],
+)
+def test_steps_a_binding(
+    make: Callable[[], Pass], program: Callable[[int], IRModule], most: int
+) -> None:
+    """The goal of 20 microseconds, in calls and returns."""
+    make()(program(20))
+    assert steps(make(), program(1200)) < most * 1200

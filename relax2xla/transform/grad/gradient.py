@@ -109,7 +109,7 @@ def _adjoint(
     with builder.dataflow():
         for b in block.bindings:
             builder.emit_normalized(b)
-        values = {b.var: b.value for b in block.bindings}
+        values = {} if marks.kept is None else {b.var: b.value for b in block.bindings}
         adjoints = Adjoints(builder, Again(builder, values, marks.kept), through_jax(builder))
         adjoints.start(target)
         for b in reversed(block.bindings):

@@ -39,12 +39,13 @@ def without_double_transposes(func: Function) -> Function:
 
 def _has_work(block: BindingBlock) -> bool:
     """Whether a transpose of a transpose or of a product is bound in ``block``."""
-    values: dict[Expr, Expr] = {b.var: b.value for b in block.bindings}
-    for value in values.values():
-        if type(value) is Call and value.op is _PERMUTE:
-            of = values.get(value.args[0])
-            if type(of) is Call and (of.op is _PERMUTE or of.op is _MATMUL):
+    found: set[Expr] = set()
+    for b in block.bindings:
+        value = b.value
+        if type(value) is Call and (value.op is _PERMUTE or value.op is _MATMUL):
+            if value.op is _PERMUTE and value.args[0] in found:
                 return True
+            found.add(b.var)
     return False
 
 
