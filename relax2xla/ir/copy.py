@@ -34,8 +34,7 @@ class _Copier(Rewriter):
         # What most bindings hold. A copy says of its value what the original says.
         var = self.var(b.var, info)
         if args is not call.args:
-            known = call.struct_info_
-            call = Call(call.op, args, call.attrs, call.sinfo_args, call.span, struct_info=known)
+            call = Call.make(call, args, call.span)
         return VarBinding(var, call, b.span)
 
 

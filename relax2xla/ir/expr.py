@@ -400,6 +400,17 @@ class Call(Expr):
             struct_info = late.infer_call.call(self)
         self.struct_info_ = struct_info
 
+    @staticmethod
+    def make(like: Call, args: Sequence[Expr], span: Span | None = None) -> Call:
+        """The fast road to ``like`` with other operands, of which it says what it said of its own.
+
+        ``like.op`` is an operator, or a callee that stays.
+        """
+        made = Call.__new__(Call)
+        made.op, made.args, made.attrs = like.op, tuple(args), like.attrs
+        made.sinfo_args, made.struct_info_, made.span = like.sinfo_args, like.struct_info_, span
+        return made
+
 
 class If(Expr):
     """``true_branch`` if the 0-d bool ``cond`` holds, else ``false_branch``; only one runs."""

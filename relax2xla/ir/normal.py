@@ -195,6 +195,14 @@ class Normalizer:
         frame.bindings.append(binding)
         self._values[binding.var] = binding.value
 
+    def emit_all_normalized(self, bindings: Sequence[Binding]) -> None:
+        """Append the bindings of a block of the kind that is open, all in A-normal form."""
+        reserve = self._names.reserve
+        for b in bindings:
+            reserve(b.var.vid.name_hint)
+        self._frame("emit_all_normalized").bindings += bindings
+        self._values.update([(b.var, b.value) for b in bindings])
+
     def _new_var(
         self, hint: str, info: StructInfo, dataflow: bool, span: Span | None
     ) -> Var | DataflowVar:
@@ -304,8 +312,10 @@ class Normalizer:
         same = all(a is b for a, b in zip(old, new, strict=True))
         match node:
             case Call() if not same:
-                op, args = (node.op, new) if isinstance(node.op, Op) else (new[0], new[1:])
                 known = node.struct_info_
+                if isinstance(node.op, Op) and known is not None:
+                    return Call.make(node, new, node.span)
+                op, args = (node.op, new) if isinstance(node.op, Op) else (new[0], new[1:])
                 return Call(op, args, node.attrs, node.sinfo_args, node.span, struct_info=known)
             case Tuple() if not same:
                 return Tuple(new, node.span)

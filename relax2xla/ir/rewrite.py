@@ -76,10 +76,13 @@ def rebuild(node: Expr, new: Sequence[Expr]) -> Expr:
     if all(map(operator.is_, old, new)):
         return node
     if isinstance(node, Call):
-        op, args = (node.op, new) if isinstance(node.op, Op) else (new[0], new[1:])
-        same = all(map(_infer_alike, old, new))
-        info = node.struct_info_ if same else None
-        return Call(op, args, node.attrs, node.sinfo_args, node.span, struct_info=info)
+        alike = all(map(_infer_alike, old, new))
+        if isinstance(node.op, Op):
+            if alike and node.struct_info_ is not None:
+                return Call.make(node, new, node.span)
+            return Call(node.op, new, node.attrs, node.sinfo_args, node.span)
+        info = node.struct_info_ if alike else None
+        return Call(new[0], new[1:], node.attrs, node.sinfo_args, node.span, struct_info=info)
     if isinstance(node, Tuple):
         return Tuple(new, node.span)
     if isinstance(node, TupleGetItem):

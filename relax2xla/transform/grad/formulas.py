@@ -8,7 +8,6 @@ the first call is kept as steps over its variables, and made again over those of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from relax2xla.builder import BlockBuilder
@@ -20,6 +19,8 @@ from relax2xla.transform.lower.replay import key_of
 
 # A node, and the places of its operands among the values; none of a leaf that stays.
 Step: TypeAlias = "tuple[Expr, tuple[int, ...] | None]"
+
+_NEW = object()
 
 
 class Formulas:
@@ -39,15 +40,15 @@ class Formulas:
         key = key_of(call, var, True, leaves)
         if key is None:
             return wanted(rule(var, call, adjoint, None))
-        key = (rule, adjoint.struct_info_, key)
+        info = adjoint.struct_info_
+        key = (rule, info is var.struct_info_ or info, key)
         inputs = [var, adjoint, *leaves]
-        if key in self._known:
-            steps = self._known[key]
-            if steps is None:
-                return wanted(rule(var, call, adjoint, None))
+        steps = self._known.get(key, _NEW)
+        if isinstance(steps, _Steps):
             return steps.made(inputs) if steps.plan is None else Flat(steps, inputs)
         made = wanted(rule(var, call, adjoint, None))
-        self._known[key] = _Steps.of(made, inputs, call)
+        if steps is _NEW:
+            self._known[key] = _Steps.of(made, inputs, call)
         return made
 
 
@@ -117,7 +118,7 @@ class _Steps:
                 continue
             kids = [values[p] for p in places]
             if isinstance(node, Call):
-                values.append(_again(node, kids))
+                values.append(Call.make(node, kids))
             elif isinstance(node, TupleGetItem):
                 values.append(TupleGetItem(kids[0], node.index))
             else:
@@ -179,12 +180,13 @@ def _is_flat(step: Step, steps: Sequence[Step], inputs: int) -> bool:
     return isinstance(node, Call) and isinstance(node.op, Op) and node.op.normal is None
 
 
-@dataclass(frozen=True, slots=True)
 class Flat:
     """Gradients of a call that are bound step by step, each where its turn comes."""
 
-    steps: _Steps
-    inputs: Sequence[Var]
+    __slots__ = ("inputs", "steps")
+
+    def __init__(self, steps: _Steps, inputs: Sequence[Var]) -> None:
+        self.steps, self.inputs = steps, inputs
 
     def emitted(self, builder: BlockBuilder) -> Iterator[tuple[int, Expr]]:
         """A leaf or a flat call for each operand that has one, behind the bindings that it needs.
@@ -199,15 +201,10 @@ class Flat:
             for at, node, places in before:
                 kids = [values[p] for p in places]
                 if isinstance(node, Call):
-                    values[at] = builder.bind_normal(_again(node, kids))
+                    values[at] = builder.bind_normal(Call.make(node, kids))
                 else:
                     values[at] = Tuple(kids)
             if step is None:
                 yield operand, values[root]
             else:
-                yield operand, _again(step[0], [values[p] for p in step[1]])
-
-
-def _again(node: Call, operands: Sequence[Expr]) -> Call:
-    """A call as it was, of other operands of the same struct info."""
-    return Call(node.op, operands, node.attrs, node.sinfo_args, struct_info=node.struct_info_)
+                yield operand, Call.make(step[0], [values[p] for p in step[1]])

@@ -107,8 +107,7 @@ def _adjoint(
     target = _target(result, target_index)
     builder.begin_scope(func.params)
     with builder.dataflow():
-        for b in block.bindings:
-            builder.emit_normalized(b)
+        builder.emit_all_normalized(block.bindings)
         values = {} if marks.kept is None else {b.var: b.value for b in block.bindings}
         adjoints = Adjoints(builder, Again(builder, values, marks.kept), through_jax(builder))
         adjoints.start(target)

@@ -80,10 +80,13 @@ def exact(value: Any) -> Any:
 
 def _operand(expr: Expr, places: dict[Var, int]) -> Any:
     if isinstance(expr, Var):
+        if expr in places:
+            return places[expr]  # its struct info is in the key
         info = expr.struct_info_
         if info is None:
             raise NoKey
-        return info, places.setdefault(expr, len(places))
+        places[expr] = at = len(places)
+        return info, at
     if isinstance(expr, Tuple):
         return tuple(_operand(f, places) for f in expr.fields)
     if isinstance(expr, ShapeExpr):
