@@ -31,10 +31,10 @@ Keep = Callable[[Expr], bool]
 """Whether a value outside dataflow blocks stays although nothing uses it."""
 
 
-def remove_all_unused(expr: Code) -> Code:
-    """``expr`` without bindings whose variables are never used and whose values are pure.
+def remove_all_unused(func: Code) -> Code:
+    """``func`` without bindings whose variables are never used and whose values are pure.
 
-    expr: a Function, its body (a SeqExpr), an If, or one block of bindings. Of a block, what others
+    func: a Function, its body (a SeqExpr), an If, or one block of bindings. Of a block, what others
     can see stays: of a DataflowBlock its outputs, of an ordinary one everything that it binds.
     Other expressions hold no bindings and come back as they are.
 
@@ -42,7 +42,7 @@ def remove_all_unused(expr: Code) -> Code:
     Branches and local functions are cleaned as well. The cost is linear. TypeError for what is
     neither expression nor block.
     """
-    return remove_unused(expr, lambda value: False)
+    return remove_unused(func, lambda value: False)
 
 
 def remove_unused(expr: Code, keep: Keep) -> Code:

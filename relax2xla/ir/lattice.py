@@ -95,8 +95,9 @@ def _placed_alike(a: DTensorStructInfo, b: DTensorStructInfo) -> bool:
 
 
 @late.struct_info_lca.given
-def struct_info_lca(a: StructInfo, b: StructInfo) -> StructInfo:
+def struct_info_lca(lhs: StructInfo, rhs: StructInfo) -> StructInfo:
     """The most specific struct info that describes the values of both."""
+    a, b = lhs, rhs
     if is_base_of(a, b):
         return a
     if is_base_of(b, a):

@@ -224,3 +224,9 @@ def test_a_shared_graph_is_walked_once() -> None:
         y = op.add(y, y)
     assert analysis.all_global_vars(y) == [named]
     Function([], y)
+
+
+def test_parameters_have_the_names_of_tvm() -> None:
+    assert analysis.struct_info_lca(lhs=INFO, rhs=OBJECT[0]) == OBJECT[0]
+    func = model()
+    assert_structural_equal(analysis.remove_all_unused(func=func), analysis.remove_all_unused(func))

@@ -88,6 +88,7 @@ CALLS = [
     call("power", beyond(3, 4), real(4)),
     call("mod", beyond(3, 4), positive(4)),
     call("log_add_exp", real(3, 4), real(3, 4)),
+    call("astype", real(3, 4), dtype="float64"),
     call("ewise_fma", real(3, 4), real(3, 4), real(3, 4)),
     call("where", np.array([[True], [False], [True]]), real(3, 4), real(4)),
     *(call(name, real(3, 4, 2), axis=[0, 2]) for name in ("sum", "mean", "variance", "std")),
@@ -246,3 +247,33 @@ def test_gradients(found: Any, index: int, own: slice) -> None:
     slope = sum(float(np.sum(g * w)) for g, w in zip(grads[own], ways[own], strict=True))
     np.testing.assert_allclose(slope, slopes[index], rtol=2e-6, atol=2e-6)
     assert slope != 0
+
+
+STEPS = ("ceil", "floor", "round", "sign", "trunc")
+# Flat where they have floats, or of no floats at all.
+FLAT = {
+    *STEPS,
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    *("logical_and", "logical_or", "logical_xor", "logical_not", "isfinite", "isinf", "isnan"),
+    *("argmax", "argmin", "argsort", "shape_of", "size"),
+    *("full", "full_like", "ones", "ones_like", "zeros", "zeros_like"),
+}
+
+
+def test_every_rule_is_tested() -> None:
+    rules = {n for n in Op.list_op_names() if Op.get(n).primal_gradient is not None}
+    assert rules - {f"relax.{c.name}" for c in CALLS} == {f"relax.{n}" for n in FLAT}
+
+
+def test_steps_are_flat() -> None:
+    bb, x = BlockBuilder(), Var("x", TensorStructInfo((3, 4), "float64"))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            y: Expr = x
+            for name in STEPS:
+                y = bb.emit(op.add(y, Op.get(f"relax.{name}")(x)))
+            y = bb.emit_output(op.sum(y))
+        bb.emit_func_output(y)
+    vm = VirtualMachine(build(Gradient("main")(bb.get())))
+    _, (grad,) = vm["main_adjoint"](real(3, 4))
+    np.testing.assert_array_equal(grad, np.ones((3, 4)))
