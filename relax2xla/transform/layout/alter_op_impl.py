@@ -198,8 +198,13 @@ class _Altered(Rewriter):
             made = call_tir(kind.kernel, Tuple(operands), wanted[0])
             return self._back(made, *outputs[0], ahead)
         made = ahead.bind(call_tir(kind.kernel, Tuple(operands), wanted))
-        results = [self._back(TupleGetItem(made, n), *o, ahead) for n, o in enumerate(outputs)]
-        return Tuple(list(map(ahead.bind, results)))
+        # Each field is moved before the next one is read, as in TVM.
+        return Tuple(
+            [
+                ahead.bind(self._back(TupleGetItem(made, n), *o, ahead))
+                for n, o in enumerate(outputs)
+            ]
+        )
 
     def _separators(self, name: str, count: int) -> list[tuple[Any, Any]]:
         found = [

@@ -39,6 +39,28 @@ def test_values_stay_and_padding_is_cut_off(size: int, calls: int) -> None:
     np.testing.assert_allclose(vm["main"](x), np.exp(x), rtol=1e-6)
 
 
+def test_each_of_several_results_goes_back_before_the_next() -> None:
+    x, info = te.placeholder((16,), "float32", "x"), TensorStructInfo((16,), "float32")
+    both = te.create_prim_func([x, topi.exp(x), topi.sin(x)]).without_attr("global_symbol")
+    bb, v = BlockBuilder(), Var("x", info)
+    gvar = bb.add_func(both.with_attr("operator_name", "relax.both"), "both")
+    with bb.function("main", [v]):
+        with bb.dataflow():
+            out = bb.emit_output(relax2xla.op.call_tir(gvar, (v,), [info, info]))
+        bb.emit_func_output(out)
+    y = te.placeholder((4, 4), "float32", "x")
+    new = te.create_prim_func([y, topi.exp(y), topi.sin(y)]).without_attr("global_symbol")
+    blocks = IndexMap.from_func(lambda i: (i // 4, i % 4))
+    made = AlterOpImpl({"relax.both": new}, {"relax.both": [blocks] * 3})(bb.get())
+    values = [b.value for b in made["main"].body.blocks[0].bindings]
+    kinds = [type(value).__name__ for value in values]
+    assert kinds == ["Call", "Call", "TupleGetItem", "Call", "TupleGetItem", "Call", "Tuple"]
+    given = np.linspace(-1, 1, 16, dtype=np.float32)
+    one, two = relax2xla.VirtualMachine(relax2xla.build(made))["main"](given)
+    np.testing.assert_allclose(one, np.exp(given), rtol=1e-6)
+    np.testing.assert_allclose(two, np.sin(given), rtol=1e-6)
+
+
 def test_other_kinds_stay_and_mistakes_are_named() -> None:
     mod = program(16)
     assert AlterOpImpl({"relax.add": kernel(16)}, {})(mod) is mod
