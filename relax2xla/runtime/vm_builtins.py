@@ -124,6 +124,8 @@ def _to_device(value: Any, device_type: int, device_id: int) -> Any:
     """An array on a device, which dlpack.h's number of its kind and its index name."""
     from relax2xla.vm.pjrt.xla import device_put
 
+    # Numbers that a program holds as tensors are numbers, too.
+    device_type, device_id = int(device_type), int(device_id)
     platform = next((name for name, kind in DLPACK.items() if kind == device_type), None)
     if platform is None:
         known = ", ".join(f"{kind} for {name}" for name, kind in DLPACK.items())

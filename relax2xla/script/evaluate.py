@@ -585,7 +585,7 @@ def _is_made_in_files(func: Any) -> bool:
     Functions of symbolic scalars, and methods of these, too.
     """
     if isinstance(func, type):
-        return issubclass(func, ir.Expr)
+        return issubclass(func, ir.Expr | ir.VDevice)
     if isinstance(getattr(func, "__self__", None), tir.PrimExpr):
         return True
     home = getattr(func, "__module__", None) or ""

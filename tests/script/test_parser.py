@@ -539,6 +539,13 @@ def test_expressions_and_devices_are_made_in_python_files_only() -> None:
     first, second = (b.value for b in main.body.blocks[0].bindings)
     assert first.op.name == "relax.exp"
     assert second.attrs["dst_vdevice"] is not None
+
+    @R.function
+    def moved(x: R.Tensor((3,))):
+        device = ir.VDevice("llvm", 0, "global")
+        return R.to_vdevice(x, device)
+
+    assert moved.ret_struct_info.vdevice == ir.VDevice("llvm")
     text = "@R.function\ndef main(x: R.Tensor((3,))):\n    return ir.Tuple([x])"
     with pytest.raises(DiagnosticError, match=r"ir\.Tuple cannot be called"):
         from_source(text, {"ir": ir})

@@ -46,6 +46,26 @@ def test_what_a_program_computes_of_such_an_array_is_its_own() -> None:
     np.testing.assert_array_equal(np.asarray(result), [2, 2, 2])
 
 
+def test_what_is_changed_in_its_place_is_the_callers_array() -> None:
+    def add(a: Any, b: Any) -> Any:
+        a.copyfrom(a.numpy() + b.numpy())
+        return [a, array(2 * a.numpy())]
+
+    rx.register_func("test.shared.add", add, override=True)
+    text = """
+@R.function
+def main(x: R.Tensor((3,), "float32"), y: R.Tensor((3,), "float32")):
+    z = R.call_inplace_packed("test.shared.add", x, y, inplace_indices=[0, -1],
+        sinfo_args=[R.Tensor((3,), "float32"), R.Tensor((3,), "float32")])
+    return z
+"""
+    x, y = array(np.ones(3, "float32")), array(np.full(3, 2, "float32"))
+    changed, new = machine(text)["main"](x, y)
+    assert changed is x
+    np.testing.assert_array_equal(x.numpy(), [3, 3, 3])
+    np.testing.assert_array_equal(np.asarray(new), [6, 6, 6])
+
+
 IN_PLACE = """
 @I.ir_module
 class Module:

@@ -78,7 +78,7 @@ class Interpreter:
             "vm.builtin.as_stated": self._as_stated,
             "vm.builtin.call_dps": self._call_dps,
             "vm.builtin.call_inplace": self._call_inplace,
-            "vm.builtin.to_device": lambda value, name: xla.moved(value, device_named(name)),
+            "vm.builtin.to_device": _to_device,
             "vm.builtin.invoke_with": lambda func, args: func(*args),
         }
 
@@ -245,16 +245,18 @@ class Interpreter:
         return tuple(self.put(m) for m in made) if several else self.put(made[0])
 
     def _call_inplace(self, func: Any, places: Sequence[int], *args: Any) -> Any:
-        """``func`` gets writable numpy copies of the arrays that it changes; objects themselves."""
-        arrays = (xla.ARRAY, np.ndarray)
-        given = [
-            np.array(a) if i in places and isinstance(a, arrays) else a for i, a in enumerate(args)
-        ]
+        """``func`` gets writable numpy copies of the arrays that it changes; objects themselves.
+
+        So it does arrays whose memory the caller shares: what it writes is the caller's then.
+        """
+        given = [np.array(a) if i in places and _is_kept(a) else a for i, a in enumerate(args)]
         result = func(*given)
         if result is None and all(p >= 0 for p in places):
             changed = [given[p] for p in places]
             result = changed[0] if len(changed) == 1 else changed
-        return self.put(result)
+        if isinstance(result, tuple | list):
+            return tuple(r if isinstance(r, SharedArray) else self.put(r) for r in result)
+        return result if isinstance(result, SharedArray) else self.put(result)
 
     # -- failures
 
@@ -323,6 +325,20 @@ def _inline(name: str) -> Callable[..., Any]:
     count = sum(f"{{{i}}}" in text for i in range(3))
     params = ", ".join(f"a{i}" for i in range(count))
     return eval(f"lambda {params}: {text.format(*(f'a{i}' for i in range(count)))}")
+
+
+def _is_kept(value: Any) -> bool:
+    """Whether it is an array that nobody may write to."""
+    return isinstance(value, xla.ARRAY | np.ndarray) and not isinstance(value, SharedArray)
+
+
+def _to_device(value: Any, *where: Any) -> Any:
+    """An array on the device of a name, or of TVM's numbers of its kind and of itself."""
+    if len(where) == 1:
+        return xla.moved(value, device_named(where[0]))
+    moved = get_global_func("vm.builtin.to_device")
+    assert moved is not None
+    return moved(value, *where)
 
 
 def _number(value: Any, dtype: str) -> Any:

@@ -121,6 +121,17 @@ def test_an_object_is_changed_in_its_own_place() -> None:
     assert box.seen == [4.0]
 
 
+def test_arrays_move_to_a_device_by_tvms_numbers() -> None:
+    _, vm = build("""
+    @R.function
+    def main(x: R.Tensor((3,), "float32")):
+        y = R.call_pure_packed("vm.builtin.to_device", x, 1, 0,
+            sinfo_args=R.Tensor((3,), "float32"))
+        return y
+    """)
+    equal(vm["main"](np.ones(3, "float32")), np.ones(3, "float32"))
+
+
 def test_builtins_of_programs_get_the_machine() -> None:
     seen: list[Any] = []
     rx.register_func("rg.context", lambda vm, x: (seen.append(vm), x)[1])
