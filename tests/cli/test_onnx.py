@@ -259,7 +259,7 @@ def test_taps_name_the_first_node_that_departs(
     with np.load(folder / "inputs.npz") as inputs:
         assert inputs["a"] == pytest.approx(np.exp(np.ones((2, 3))))
     heat = data_of(page.read_text())["heat"]
-    words = [text for _, text in heat["nodes"].values()]
+    words = [text for _, text, *_ in heat["nodes"].values()]
     assert heat["title"] == "error"
     assert [text.endswith("DEPARTS") for text in words].count(False) == 1
 

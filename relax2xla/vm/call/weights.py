@@ -139,21 +139,24 @@ class WeightStore:
         raw = [self.values.get(n, a) for n, a in zip(names, lifted.raw, strict=True)]
         keys, needs = _keys(lifted.transform, raw)
         made: dict[int, Any] = {}
-        missing: list[int] = []
+        missing: dict[bytes, list[int]] = {}
         for w in wanted:
             if w in lifted.ready and not needs[w] & changed:
                 made[w] = self._array(lifted.ready[w], device)
                 continue
             found = self._find(("computed", device, keys[w]))
             if found is None:
-                missing.append(w)
+                missing.setdefault(keys[w], []).append(w)
             else:
                 made[w] = found
         if missing:
-            arrays = self._compute(executable, name, lifted.transform, missing, raw, names, device)
-            for w, array in zip(missing, arrays, strict=True):
-                own = bool(needs[w] & changed)
-                made[w] = self._keep(("computed", device, keys[w]), raw, array, own)
+            # What two readers need is computed once.
+            first = [same[0] for same in missing.values()]
+            arrays = self._compute(executable, name, lifted.transform, first, raw, names, device)
+            for (key, same), array in zip(missing.items(), arrays, strict=True):
+                own = bool(needs[same[0]] & changed)
+                kept = self._keep(("computed", device, key), raw, array, own)
+                made.update(dict.fromkeys(same, kept))
         return made
 
     def _compute(
