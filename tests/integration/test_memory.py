@@ -72,11 +72,12 @@ def test_weights_are_held_once() -> None:
         return f
 
     rng = np.random.default_rng(0)
-    weights = [rng.standard_normal((2048, 4096)).astype("f") for _ in range(2)]  # 32 MiB each
-    # What is loaded once, and what a load takes for a while, the second finds there.
-    first = built(weights[0])
-    before = resident()
-    second = built(weights[1])
-    # On the CPU the numpy array itself is the weight where it is aligned; else there is one copy.
-    assert resident() - before < 32 + 24
-    assert first is not second
+    weights = [rng.standard_normal((2048, 4096)).astype("f") for _ in range(4)]  # 32 MiB each
+    kept, sizes = [], list[float]()
+    for weight in weights:
+        kept.append(built(weight))
+        gc.collect()
+        sizes.append(resident())
+    # What is loaded once, and memory that a load takes for a while, is no part of the least. On the
+    # CPU the numpy array itself is the weight where it is aligned; else there is one copy.
+    assert min(np.diff(sizes)) < 32 + 24
