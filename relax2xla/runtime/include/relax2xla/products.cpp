@@ -37,7 +37,7 @@ constexpr int64_t kLarge = 256 * 1024;
 // Channels that are few.
 constexpr int64_t kFew = 16;
 // Results of a row that one thread computes, and multiplications that are worth a thread.
-constexpr int64_t kWidth = 256, kWork = 2000000;
+constexpr int64_t kWidth = 256, kWork = 500000;
 
 /* A part of the sums: some taps whole, or some channels of one. */
 struct Part {
