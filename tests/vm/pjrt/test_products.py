@@ -48,6 +48,9 @@ CONVOLUTIONS = [
     # Groups that fill panels and that do not.
     Convolution((2, 9, 8, 48), (3, 3), 72, (2, 1), (1, 1, 1, 1), groups=3, added=True),
     Convolution((1, 7, 7, 30), (1, 3), 34, padding=(0, 1, 0, 1), groups=2, ending="silu"),
+    # Pixels whose numbers are a page apart, in several parts of the sums.
+    Convolution((1, 4, 5, 1024), (2, 2), 20, added=True),
+    Convolution((2, 3, 5, 2048), (1, 1), 40, (2, 1), ending="relu"),
     # Several blocks of pixels and of columns.
     Convolution((1, 40, 40, 16), (3, 3), 270, (1, 1), (1, 1, 1, 1), added=True),
 ]
@@ -56,6 +59,8 @@ PRODUCTS = [
     Product((2, 13, 90), 70, added=True),
     Product((1, 8), 1),
     Product((4, 50, 24), 300, ending="silu"),
+    Product((30, 1700), 70, added=True, ending="relu6"),
+    Product((25, 1024), 33, added=True, ending="gelu"),
     # Rows so few that the weight is read once.
     *(Product((rows, 37), 40, rows == 2, "relu" if rows == 3 else "") for rows in (1, 2, 3, 4)),
     Product((1, 1, 1, 300), 16, True, "gelu"),
@@ -65,6 +70,7 @@ WINOGRAD = [
     Winograd((1, 28, 28, 64), 32, (1, 0, 2, 1), 4),
     Winograd((1, 7, 10, 288), 16, (0, 0, 0, 0), 4, added=True),
     Winograd((3, 30, 17, 16), 16, (1, 1, 1, 1), 2, ending="gelu"),
+    Winograd((1, 8, 10, 1024), 16, (1, 1, 1, 1), 2, added=True),
 ]
 ALL = [*CONVOLUTIONS, *PRODUCTS, *WINOGRAD]
 

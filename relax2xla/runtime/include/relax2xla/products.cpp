@@ -28,16 +28,23 @@ using relax2xla::Vector;
 
 // Columns of the widest tile, and results of the largest.
 constexpr int64_t kColumns = (relax2xla::kVectors + 1) * kLanes, kTile = relax2xla::kSums * kLanes;
-// Numbers of a panel that the nearest cache holds, of an image that the next one does.
-constexpr int64_t kDepth = 256, kNear = 48 * 1024;
+// Channels that are added up at once: a panel of them stays in the nearest cache where tiles have few
+// rows, and passes through where they have many. Columns whose sums wait for the next part of them.
+#ifdef __AVX512F__
+constexpr int64_t kDepth = 768, kWidth = 1024;
+#else
+constexpr int64_t kDepth = 256, kWidth = 256;
+#endif
+// Numbers of an image that the second cache holds.
+constexpr int64_t kNear = 48 * 1024;
 // Pixels that are computed together where the next cache holds the weight, of so many numbers.
 constexpr int64_t kTogether = 96, kLight = 64 * 1024;
 // Numbers of an image that no near cache holds.
 constexpr int64_t kLarge = 256 * 1024;
 // Channels that are few.
 constexpr int64_t kFew = 16;
-// Results of a row that one thread computes, and multiplications that are worth a thread.
-constexpr int64_t kWidth = 256, kWork = 500000;
+// Multiplications that are worth a thread.
+constexpr int64_t kWork = 500000;
 
 /* A part of the sums: some taps whole, or some channels of one. */
 struct Part {
@@ -140,49 +147,89 @@ struct Convolution {
     }
   }
 
-  /* Results [from, to) of pixels, [begin, end) of columns, from the pixels `under` windows. */
-  void run(int64_t from, int64_t to, int64_t begin, int64_t end, const std::vector<Part>& parts,
-           const float* const* under) const {
+  /* What the results of a block see of a part: pixels, tap by tap, how far they are from each other,
+   * or 0 where that differs, and their first number. */
+  struct Seen {
+    const float* const* pixels;
+    int64_t stride, from;
+  };
+
+  /* Whether results see one pixel each, in their order. */
+  bool even() const {
+    return taps() == 1 && steps == 1 && step == 1 && top == 0 && left == 0 && rows == height &&
+           columns == width;
+  }
+
+  /* A part of the pixels `under` `count` windows; rows that are in each other's way are copied. */
+  Seen see(const Part& part, int64_t count, const float* const* under) const {
+    under += part.tap * count;
+    const int64_t from = first + part.channel;
+    if (!relax2xla::collide(pitch)) return {under, even() ? pitch : 0, from};
+    static thread_local std::vector<float> memory;
+    static thread_local std::vector<const float*> copies;
+    const int64_t stride = relax2xla::stride_of(part.channels), all = part.taps * count;
+    memory.resize(static_cast<size_t>(all * stride + relax2xla::kLine));
+    copies.resize(static_cast<size_t>(all));
+    float* to = relax2xla::aligned(memory.data());
+    for (int64_t i = 0; i < all; ++i, to += stride) {
+      std::copy_n(under[i] + from, part.channels, to);
+      copies[static_cast<size_t>(i)] = to;
+    }
+    return {copies.data(), stride, 0};
+  }
+
+  /* Results [from, to) of pixels, [begin, end) of columns. */
+  struct Block {
+    int64_t from, to, begin, end;
+  };
+
+  /* A block from the pixels `under` its windows. */
+  void run(const Block& block, const std::vector<Part>& parts, const float* const* under) const {
     for (const Part& part : parts) {
+      const Seen seen = see(part, block.to - block.from, under);
       const bool begins = &part == &parts.front(), ends = &part == &parts.back();
-      for (int64_t column = begin; column < end;)
-        column += tiles(from, to, column, end, part, begins, ends, under);
+      for (int64_t column = block.begin; column < block.end;)
+        column += tiles(block, column, part, begins, ends, seen);
     }
   }
 
-  /* Results [from, to) of pixels in the columns of a tile from `column`: a part of their sums. How
-   * many columns these are. */
-  int64_t tiles(int64_t from, int64_t to, int64_t column, int64_t beyond, const Part& part,
-                bool begins, bool ends, const float* const* under) const {
-    relax2xla::Tile tile =
-        relax2xla::tile_of(to - from, (beyond - column + kLanes - 1) / kLanes);
-    const int64_t all = tile.vectors * kLanes, wide = std::min(all, beyond - column);
+  /* The columns of a tile from `column`: a part of their sums. How many columns these are. */
+  int64_t tiles(const Block& block, int64_t column, const Part& part, bool begins, bool ends,
+                Seen seen) const {
+    const int64_t count = block.to - block.from, left_over = block.end - column;
+    relax2xla::Tile tile = relax2xla::tile_of(count, (left_over + kLanes - 1) / kLanes, seen.stride);
+    const int64_t all = tile.vectors * kLanes, wide = std::min(all, left_over);
     const int64_t depth = taps() * channels, next = depth * kPanel;
-    const float* panel = weight + column * depth + (part.tap * channels + part.channel) * kPanel;
+    const int64_t length = part.taps * part.channels;
+    const float* const weights = weight + (part.tap * channels + part.channel) * kPanel;
+    const float* const panel = weights + column * depth;
     const bool whole = wide == all;
     float own[kColumns] = {}, made[kTile], other[kTile];
     const float* start = bias + column;
     if (!whole) start = std::copy_n(start, wide, own) - wide;
     const int64_t step_of_sums = whole ? apart : all;
     // While a panel is used, the next one comes nearer, unless the blocks before have seen to that.
-    const bool seen = from > 0 && depth * results <= kLight;
+    const float* following = panel + all * depth;
+    if (all >= left_over)
+      following = ends ? weight + block.end * depth : weights + block.begin * depth + length * kPanel;
+    const bool near = block.from > 0 && depth * results <= kLight;
+    const bool last_one = ends && column + all >= results;
     const int64_t of_tile = relax2xla::chunks_of(part.channels) * part.taps;
-    const int64_t chunks = of_tile * ((to - from + tile.rows - 1) / tile.rows);
-    const int64_t lines = (part.taps * part.channels + chunks - 1) / chunks;
-    relax2xla::Ahead ahead{reinterpret_cast<const char*>(panel + all / kPanel * next),
-                           !seen && column + all < results ? lines : 0};
-    under += part.tap * (to - from) - from;
+    const int64_t chunks = of_tile * ((count + tile.rows - 1) / tile.rows);
+    const int64_t lines = near || last_one ? 0 : (length + chunks - 1) / chunks;
+    relax2xla::Ahead ahead{reinterpret_cast<const char*>(following), lines};
     relax2xla::Last last{nullptr, ending};
-    for (int64_t p = from; p < to; p += tile.rows) {
-      if (to - p < tile.rows) tile = relax2xla::tile_of(to - p, tile.vectors);
-      float* const out = result + p * apart + column;
+    for (int64_t p = 0; p < count; p += tile.rows) {
+      if (count - p < tile.rows) tile = relax2xla::tile_of(count - p, tile.vectors, seen.stride);
+      const int64_t at = (block.from + p) * apart + column;
+      float* const out = result + at;
       if (added != nullptr && ends) {
-        last.added = added + p * apart + column;
+        last.added = added + at;
         if (!whole) last.added = copied(last.added, apart, other, all, tile.rows, wide);
       }
       if (!whole && !begins) copied(out, apart, made, all, tile.rows, wide);
       float* const sums = whole ? out : made;
-      tile.run(under + p, to - from, part.taps, first + part.channel, part.channels, panel, next,
+      tile.run(seen.pixels + p, count, seen.stride, part.taps, seen.from, part.channels, panel, next,
                begins ? start : nullptr, ends ? &last : nullptr, ahead, sums, step_of_sums);
       ahead.at += of_tile * ahead.lines * 64;
       if (ends && !relax2xla::in_registers(ending)) {
@@ -234,8 +281,8 @@ void compute(Convolution c) {
   const std::vector<float> nothing(static_cast<size_t>(c.channels * c.groups), 0.0f);
   c.nothing = nothing.data();
   const std::vector<Part> parts = parts_of(c.taps(), c.channels);
-  const int64_t depth = c.taps() * c.channels, width = std::min(kWidth, c.results);
-  const int64_t near = depth * width <= kLight ? kTogether : kNear / std::min(kDepth, depth);
+  const int64_t depth = c.taps() * c.channels;
+  const int64_t near = depth * c.results <= kLight ? kTogether : kNear / std::min(kDepth, depth);
   const int64_t most = std::max<int64_t>(kTogether, near);
   const int64_t block = relax2xla::block_of(c.pixels, most);
   // Bands are some groups, or some columns of one.
@@ -264,11 +311,10 @@ void compute(Convolution c) {
       const int64_t to = std::min(last, from + length);
       c.find(from, to, under);
       c.fetch(from, to, touched);
-      for (int64_t g = group; g < groups; ++g) {
-        const Convolution one = c.of_group(g);
+      for (int64_t g = group; g < groups; ++g)
         for (int64_t column = begin; column < end; column += kWidth)
-          one.run(from, to, column, std::min(end, column + kWidth), parts, under.data());
-      }
+          c.of_group(g).run({from, to, column, std::min(end, column + kWidth)}, parts,
+                            under.data());
     }
   });
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 namespace relax2xla {
 
@@ -13,10 +14,11 @@ constexpr int kPanel = 16;
 // Vectors of results that a tile has, or one more where that leaves none; rows of one, and how many
 // vectors of sums registers hold: 24 of 32, or 12 of 16.
 constexpr int kVectors = 2, kMostRows = 12;
+// Channels that a tile takes at once, as far as there are registers for their weights.
 #ifdef __AVX512F__
-constexpr int kSums = 24;
+constexpr int kSums = 24, kAtOnce = 2;
 #else
-constexpr int kSums = 12;
+constexpr int kSums = 12, kAtOnce = 1;
 #endif
 
 /* What becomes of the sums of a tile while they are in registers: what is added to them, or none,
@@ -39,13 +41,13 @@ constexpr int64_t kSome = 64;
 inline int64_t chunks_of(int64_t channels) { return (channels + kSome - 1) / kSome; }
 
 /* `Rows` pixels by `Vectors` vectors of results, rows `apart` numbers from each other. The pixels
- * under a tap are `count` pointers behind those under the one before. Sums begin with the bias, or
- * where there is none with what `out` has; `last`: none where more will come. Meanwhile what lies
- * ahead comes nearer. */
-template <int Rows, int Vectors>
-void tile(const float* const* pixels, int64_t count, int64_t taps, int64_t from, int64_t length,
-          const float* panel, int64_t next, const float* bias, const Last* last, Ahead ahead,
-          float* out, int64_t apart) {
+ * under a tap are `count` pointers behind those under the one before; of `Even` ones, `stride`
+ * numbers from each other, the first is enough. Sums begin with the bias, or where there is none with
+ * what `out` has; `last`: none where more will come. Meanwhile what lies ahead comes nearer. */
+template <int Rows, int Vectors, bool Even>
+void tile(const float* const* pixels, int64_t count, int64_t stride, int64_t taps, int64_t from,
+          int64_t length, const float* panel, int64_t next, const float* bias, const Last* last,
+          Ahead ahead, float* out, int64_t apart) {
   Vector sum[Rows][Vectors];
   const auto each = [&](auto change) __attribute__((always_inline)) {
 #pragma GCC unroll 16
@@ -60,20 +62,35 @@ void tile(const float* const* pixels, int64_t count, int64_t taps, int64_t from,
     each([&](Vector& s, int64_t at, int64_t) { s = load(out + at); });
   }
   for (int64_t t = 0; t < taps; ++t, pixels += count) {
-    const float* row[Rows];
+    // Pointers to all rows are more than there are registers, and what is read from memory beside the
+    // numbers costs a quarter of the speed where four instructions a cycle are all. So several even
+    // rows have one pointer, which the compiler is not to see through, and the others are read once
+    // for some channels.
+    constexpr int kShare = Even ? 3 : 1, kPointers = (Rows + kShare - 1) / kShare;
+    const float* row[kPointers];
 #pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r) row[r] = pixels[r] + from;
-    const auto channel = [&](int64_t k) __attribute__((always_inline)) {
-      Vector weights[Vectors];
+    for (int i = 0; i < kPointers; ++i) {
+      row[i] = Even ? *pixels + from + i * kShare * stride : pixels[i] + from;
+      if (Even) asm("" : "+r"(row[i]));
+    }
+    const auto channels = [&](int64_t k, auto count) __attribute__((always_inline)) {
+      constexpr int kCount = decltype(count)::value;
+      Vector weights[kCount][Vectors];
 #pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v)
-        weights[v] = load(panel + v * kLanes / kPanel * next + v * kLanes % kPanel);
-      panel += kPanel;
+      for (int i = 0; i < kCount; ++i) {
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v)
+          weights[i][v] = load(panel + i * kPanel + v * kLanes / kPanel * next + v * kLanes % kPanel);
+      }
+      panel += kCount * kPanel;
 #pragma GCC unroll 16
       for (int r = 0; r < Rows; ++r) {
-        const Vector pixel = row[r][k] - Vector{};
 #pragma GCC unroll 4
-        for (int v = 0; v < Vectors; ++v) sum[r][v] += pixel * weights[v];
+        for (int i = 0; i < kCount; ++i) {
+          const Vector pixel = row[r / kShare][r % kShare * stride + k + i] - Vector{};
+#pragma GCC unroll 4
+          for (int v = 0; v < Vectors; ++v) sum[r][v] += pixel * weights[i][v];
+        }
       }
     };
     constexpr int kPanels = std::max(1, Vectors * kLanes / kPanel);
@@ -84,8 +101,9 @@ void tile(const float* const* pixels, int64_t count, int64_t taps, int64_t from,
           __builtin_prefetch(ahead.at + p * next * sizeof(float), 0, 2);
       }
       const int64_t until = std::min(length, k + kSome);
-#pragma GCC unroll 2
-      for (; k < until; ++k) channel(k);
+      for (; k + kAtOnce <= until; k += kAtOnce)
+        channels(k, std::integral_constant<int, kAtOnce>{});
+      for (; k < until; ++k) channels(k, std::integral_constant<int, 1>{});
     }
   }
   if (last != nullptr) {
@@ -101,26 +119,32 @@ void tile(const float* const* pixels, int64_t count, int64_t taps, int64_t from,
 
 /* A tile and its sizes. */
 struct Tile {
-  void (*run)(const float* const*, int64_t, int64_t, int64_t, int64_t, const float*, int64_t,
-              const float*, const Last*, Ahead, float*, int64_t);
+  void (*run)(const float* const*, int64_t, int64_t, int64_t, int64_t, int64_t, const float*,
+              int64_t, const float*, const Last*, Ahead, float*, int64_t);
   int64_t rows, vectors;
 };
 
 /* The largest tile for `rows` pixels, or fewer of them, by `Vectors` vectors. */
-template <int Vectors, int Rows = std::min(kMostRows, kSums / Vectors)>
+template <int Vectors, bool Even, int Rows = std::min(kMostRows, kSums / Vectors)>
 Tile tile_of_rows(int64_t rows) {
   if constexpr (Rows > 1) {
     // Of the larger ones every other is enough.
     constexpr int kFewer = Rows > 8 ? 8 : Rows > 6 ? 6 : Rows - 1;
-    if (rows < Rows) return tile_of_rows<Vectors, kFewer>(rows);
+    if (rows < Rows) return tile_of_rows<Vectors, Even, kFewer>(rows);
   }
-  return {tile<Rows, Vectors>, Rows, Vectors};
+  return {tile<Rows, Vectors, Even>, Rows, Vectors};
 }
 
-/* The largest tile for `rows` pixels, or fewer, by `vectors` vectors, or fewer. */
-inline Tile tile_of(int64_t rows, int64_t vectors) {
-  if (vectors == kVectors + 1) return tile_of_rows<kVectors + 1>(rows);
-  return vectors >= kVectors ? tile_of_rows<kVectors>(rows) : tile_of_rows<1>(rows);
+template <bool Even>
+Tile tile_of(int64_t rows, int64_t vectors) {
+  if (vectors == kVectors + 1) return tile_of_rows<kVectors + 1, Even>(rows);
+  return vectors >= kVectors ? tile_of_rows<kVectors, Even>(rows) : tile_of_rows<1, Even>(rows);
+}
+
+/* The largest tile for `rows` pixels, or fewer, by `vectors` vectors, or fewer; pixels `stride`
+ * numbers from each other, or 0 where that differs. */
+inline Tile tile_of(int64_t rows, int64_t vectors, int64_t stride) {
+  return stride != 0 ? tile_of<true>(rows, vectors) : tile_of<false>(rows, vectors);
 }
 
 // Numbers of a line of the cache.
@@ -131,6 +155,16 @@ inline float* aligned(float* from) {
   constexpr auto kBytes = kLine * sizeof(float);
   const auto at = reinterpret_cast<uintptr_t>(from);
   return reinterpret_cast<float*>((at + kBytes - 1) / kBytes * kBytes);
+}
+
+/* Whether rows `stride` numbers from each other take each other's place in the nearest cache: pages
+ * apart they are in the same few lines of it. */
+inline bool collide(int64_t stride) { return stride % 1024 == 0; }
+
+/* How far rows of `numbers` are from each other where they are written to be read by tiles. */
+inline int64_t stride_of(int64_t numbers) {
+  const int64_t lines = (numbers + kLine - 1) / kLine * kLine;
+  return collide(lines) ? lines + kLine : lines;
 }
 
 // Rows of the tile that is mostly used.

@@ -141,7 +141,8 @@ struct Winograd {
   void run(int64_t from, int64_t to, int64_t begin, int64_t end,
            std::vector<float>& memory) const {
     const int64_t count = to - from;
-    const int64_t of_values = count * channels, of_products = count * kColumns;
+    const int64_t stride = stride_of(channels);
+    const int64_t of_values = count * stride, of_products = count * kColumns;
     const int64_t needed = kAll * (of_values + of_products) + channels + kColumns + kLine;
     if (static_cast<int64_t>(memory.size()) < needed) memory.resize(static_cast<size_t>(needed));
     float* values = aligned(memory.data());
@@ -150,26 +151,24 @@ struct Winograd {
     const float* zeros = nothing + channels;
     std::fill_n(nothing, channels + kColumns, 0.0f);
     for (int64_t p = 0; p < count; ++p)
-      transform(from + p, nothing, values + p * channels, of_values);
+      transform(from + p, nothing, values + p * stride, of_values);
     const int64_t next = kAll * channels * kPanel;
     for (int64_t column = begin; column < end; column += kColumns) {
       const int64_t wide = std::min<int64_t>(kColumns, end - column);
       const float* panel = weight + column / kPanel * next;
       for (int64_t point = 0; point < kAll; ++point, panel += channels * kPanel) {
         // The values of the window at the next point come nearer, a part with each tile.
-        Tile tile = tile_of(count, wide / kLanes);
+        Tile tile = tile_of(count, wide / kLanes, stride);
         const int64_t chunks = chunks_of(channels) * ((count + tile.rows - 1) / tile.rows);
         Ahead ahead{reinterpret_cast<const char*>(panel + channels * kPanel),
                     (channels + chunks - 1) / chunks};
         for (int64_t p = 0; p < count; p += tile.rows) {
-          if (count - p < tile.rows) tile = tile_of(count - p, tile.vectors);
-          const float* pixels[kMostRows];
-          for (int64_t r = 0; r < tile.rows; ++r)
-            pixels[r] = values + point * of_values + (p + r) * channels;
+          if (count - p < tile.rows) tile = tile_of(count - p, tile.vectors, stride);
+          const float* const pixels = values + point * of_values + p * stride;
           float* out = products + point * of_products + p * kColumns;
           for (int64_t c = 0; c < channels; c += kDepth) {
-            tile.run(pixels, 0, 1, c, std::min(kDepth, channels - c), panel + c * kPanel, next,
-                     c == 0 ? zeros : nullptr, nullptr, ahead, out, kColumns);
+            tile.run(&pixels, 0, stride, 1, c, std::min(kDepth, channels - c), panel + c * kPanel,
+                     next, c == 0 ? zeros : nullptr, nullptr, ahead, out, kColumns);
             ahead.at += chunks_of(std::min(kDepth, channels - c)) * ahead.lines * 64;
           }
         }
