@@ -214,10 +214,9 @@ struct Convolution {
       following = ends ? weight + block.end * depth : weights + block.begin * depth + length * kPanel;
     const bool near = block.from > 0 && depth * results <= kLight;
     const bool last_one = ends && column + all >= results;
-    const int64_t of_tile = relax2xla::chunks_of(part.channels) * part.taps;
-    const int64_t chunks = of_tile * ((count + tile.rows - 1) / tile.rows);
-    const int64_t lines = near || last_one ? 0 : (length + chunks - 1) / chunks;
-    relax2xla::Ahead ahead{reinterpret_cast<const char*>(following), lines};
+    relax2xla::Ahead ahead{nullptr, 0, depth};
+    if (!near && !last_one)
+      ahead = relax2xla::ahead_of(following, (count + tile.rows - 1) / tile.rows);
     relax2xla::Last last{nullptr, ending};
     for (int64_t p = 0; p < count; p += tile.rows) {
       if (count - p < tile.rows) tile = relax2xla::tile_of(count - p, tile.vectors, seen.stride);
@@ -230,8 +229,7 @@ struct Convolution {
       if (!whole && !begins) copied(out, apart, made, all, tile.rows, wide);
       float* const sums = whole ? out : made;
       tile.run(seen.pixels + p, count, seen.stride, part.taps, seen.from, part.channels, panel, next,
-               begins ? start : nullptr, ends ? &last : nullptr, ahead, sums, step_of_sums);
-      ahead.at += of_tile * ahead.lines * 64;
+               begins ? start : nullptr, ends ? &last : nullptr, &ahead, sums, step_of_sums);
       if (ends && !relax2xla::in_registers(ending)) {
         relax2xla::with_ending(ending, [&](auto known) {
           finish<decltype(known)::value>(sums, step_of_sums, tile.rows, all);

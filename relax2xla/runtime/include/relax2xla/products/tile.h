@@ -31,14 +31,18 @@ struct Last {
 /* Whether a tile computes an ending in registers. */
 inline bool in_registers(int64_t ending) { return ending <= kHardswish; }
 
-/* What will be read next: lines of caches, some with every `kSome` channels, of each panel that a
- * tile reads. */
+/* What will be read next, of each panel that a tile reads: `lines` of caches come nearer with `every`
+ * so many channels. Few at once, or what is read now waits behind them. */
 struct Ahead {
   const char* at;
-  int64_t lines;
+  int64_t lines, every;
 };
-constexpr int64_t kSome = 64;
-inline int64_t chunks_of(int64_t channels) { return (channels + kSome - 1) / kSome; }
+
+/* As many channels from `at` on as each of `tiles` reads. */
+inline Ahead ahead_of(const float* at, int64_t tiles) {
+  const int64_t every = std::clamp<int64_t>(2 * tiles, 8, 64);
+  return {reinterpret_cast<const char*>(at), (every + tiles - 1) / tiles, every};
+}
 
 /* `Rows` pixels by `Vectors` vectors of results, rows `apart` numbers from each other. The pixels
  * under a tap are `count` pointers behind those under the one before; of `Even` ones, `stride`
@@ -47,7 +51,7 @@ inline int64_t chunks_of(int64_t channels) { return (channels + kSome - 1) / kSo
 template <int Rows, int Vectors, bool Even>
 void tile(const float* const* pixels, int64_t count, int64_t stride, int64_t taps, int64_t from,
           int64_t length, const float* panel, int64_t next, const float* bias, const Last* last,
-          Ahead ahead, float* out, int64_t apart) {
+          Ahead* coming, float* out, int64_t apart) {
   Vector sum[Rows][Vectors];
   const auto each = [&](auto change) __attribute__((always_inline)) {
 #pragma GCC unroll 16
@@ -61,6 +65,7 @@ void tile(const float* const* pixels, int64_t count, int64_t stride, int64_t tap
   } else {
     each([&](Vector& s, int64_t at, int64_t) { s = load(out + at); });
   }
+  Ahead ahead = *coming;
   for (int64_t t = 0; t < taps; ++t, pixels += count) {
     // Pointers to all rows are more than there are registers, and what is read from memory beside the
     // numbers costs a quarter of the speed where four instructions a cycle are all. So several even
@@ -100,12 +105,13 @@ void tile(const float* const* pixels, int64_t count, int64_t stride, int64_t tap
         for (int p = 0; p < kPanels; ++p)
           __builtin_prefetch(ahead.at + p * next * sizeof(float), 0, 2);
       }
-      const int64_t until = std::min(length, k + kSome);
+      const int64_t until = std::min(length, k + ahead.every);
       for (; k + kAtOnce <= until; k += kAtOnce)
         channels(k, std::integral_constant<int, kAtOnce>{});
       for (; k < until; ++k) channels(k, std::integral_constant<int, 1>{});
     }
   }
+  coming->at = ahead.at;
   if (last != nullptr) {
     if (last->added != nullptr)
       each([&](Vector& s, int64_t at, int64_t) { s += load(last->added + at); });
@@ -120,7 +126,7 @@ void tile(const float* const* pixels, int64_t count, int64_t stride, int64_t tap
 /* A tile and its sizes. */
 struct Tile {
   void (*run)(const float* const*, int64_t, int64_t, int64_t, int64_t, int64_t, const float*,
-              int64_t, const float*, const Last*, Ahead, float*, int64_t);
+              int64_t, const float*, const Last*, Ahead*, float*, int64_t);
   int64_t rows, vectors;
 };
 

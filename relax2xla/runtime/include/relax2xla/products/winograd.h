@@ -159,17 +159,15 @@ struct Winograd {
       for (int64_t point = 0; point < kAll; ++point, panel += channels * kPanel) {
         // The values of the window at the next point come nearer, a part with each tile.
         Tile tile = tile_of(count, wide / kLanes, stride);
-        const int64_t chunks = chunks_of(channels) * ((count + tile.rows - 1) / tile.rows);
-        Ahead ahead{reinterpret_cast<const char*>(panel + channels * kPanel),
-                    (channels + chunks - 1) / chunks};
+        const int64_t tiles = (count + tile.rows - 1) / tile.rows;
+        Ahead ahead = ahead_of(panel + channels * kPanel, tiles);
         for (int64_t p = 0; p < count; p += tile.rows) {
           if (count - p < tile.rows) tile = tile_of(count - p, tile.vectors, stride);
           const float* const pixels = values + point * of_values + p * stride;
           float* out = products + point * of_products + p * kColumns;
           for (int64_t c = 0; c < channels; c += kDepth) {
             tile.run(&pixels, 0, stride, 1, c, std::min(kDepth, channels - c), panel + c * kPanel,
-                     next, c == 0 ? zeros : nullptr, nullptr, ahead, out, kColumns);
-            ahead.at += chunks_of(std::min(kDepth, channels - c)) * ahead.lines * 64;
+                     next, c == 0 ? zeros : nullptr, nullptr, &ahead, out, kColumns);
           }
         }
       }
