@@ -1,5 +1,6 @@
-/* Products of few rows, whose time is that of reading the weight: once, from its first panel to the
- * last. */
+/* Products of few rows, whose time is that of reading the weight: once, by turns from its first panel
+ * to the last and back. What a call read last is what the next one reads first, so that a weight that
+ * is a little larger than a cache, as those of recurrences are, is found there for the most part. */
 #ifndef RELAX2XLA_PRODUCTS_FEW_ROWS_H_
 #define RELAX2XLA_PRODUCTS_FEW_ROWS_H_
 
@@ -26,28 +27,36 @@ struct FewRows {
   static constexpr int kWide = kPanel / kLanes, kMost = kSums * 2 / 3;
   // Numbers ahead of those that are read: as many as are on their way from the last cache.
   static constexpr int64_t kComing = 1024;
+  // Numbers of a weight of which no cache holds a part until the next call.
+  static constexpr int64_t kLarge = 2 * 1024 * 1024;
 
-  /* The sums of a panel, as several that do not wait for each other. */
+  /* The sums of a panel, as several that do not wait for each other; `next`: the panel after it. */
   template <int Rows>
-  void panel(int64_t at) const {
+  void panel(int64_t at, int64_t next) const {
     constexpr int kFit = kMost / (Rows * kWide);
     constexpr int kParts = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
     Vector sums[Rows][kWide][kParts] = {};
-    const float* from = weight + at * depth * kPanel;
+    const float *from = weight + at * depth * kPanel, *ahead = from + kComing;
     const auto add = [&](int64_t k, int part) __attribute__((always_inline)) {
-      __builtin_prefetch(from + kComing, 0, 3);
+      __builtin_prefetch(ahead, 0, 3);
       for (int v = 0; v < kWide; ++v) {
         const Vector read = load(from + v * kLanes);
         for (int r = 0; r < Rows; ++r) sums[r][v][part] += read * rows[r * depth + k];
       }
       from += kPanel;
+      ahead += kPanel;
     };
-    int64_t k = 0;
-    for (; k + kParts <= depth; k += kParts) {
+    const auto add_until = [&](int64_t k, int64_t end) {
+      for (; k + kParts <= end; k += kParts) {
 #pragma GCC unroll 8
-      for (int part = 0; part < kParts; ++part) add(k + part, part);
-    }
-    for (; k < depth; ++k) add(k, 0);
+        for (int part = 0; part < kParts; ++part) add(k + part, part);
+      }
+      for (; k < end; ++k) add(k, 0);
+    };
+    const int64_t behind = std::max<int64_t>(0, depth - kComing / kPanel) / kParts * kParts;
+    add_until(0, behind);
+    ahead = weight + next * depth * kPanel;
+    add_until(behind, depth);
     for (int r = 0; r < Rows; ++r) {
       float made[kPanel];
       for (int v = 0; v < kWide; ++v) {
@@ -79,7 +88,12 @@ struct FewRows {
   void compute(int64_t work) const {
     in_ranges((results + kPanel - 1) / kPanel, work / (Rows * kPanel * depth),
               [&](int64_t begin, int64_t end) {
-                for (int64_t at = begin; at < end; ++at) panel<Rows>(at);
+                static thread_local bool back = false;
+                back = !back && depth * results <= kLarge;
+                for (int64_t i = begin; i < end; ++i) {
+                  const int64_t at = back ? begin + end - 1 - i : i;
+                  panel<Rows>(at, std::clamp(back ? at - 1 : at + 1, begin, end - 1));
+                }
               });
   }
 
