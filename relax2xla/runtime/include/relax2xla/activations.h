@@ -23,6 +23,16 @@ typedef int32_t Integers __attribute__((vector_size(4 * kLanes)));
 inline Vector load(const float* at) { return *reinterpret_cast<const Vector*>(at); }
 inline void store(float* at, Vector v) { *reinterpret_cast<Vector*>(at) = v; }
 
+// Numbers of a line of the cache.
+constexpr int64_t kLine = 16;
+
+/* The first place from `from` on where a line of the cache begins: vectors there are in one. */
+inline float* aligned(float* from) {
+  constexpr auto kBytes = kLine * sizeof(float);
+  const auto at = reinterpret_cast<uintptr_t>(from);
+  return reinterpret_cast<float*>((at + kBytes - 1) / kBytes * kBytes);
+}
+
 /* As `ENDINGS` in kernels/products.py. */
 enum Ending : int64_t {
   kNone = 0,

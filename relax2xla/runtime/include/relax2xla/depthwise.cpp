@@ -170,9 +170,8 @@ void write(const Image& image, int64_t b, Channels channels, int64_t y, int64_t 
 /* Memory of this thread, zeros. */
 float* zeros(int64_t count) {
   static thread_local std::vector<float> memory;
-  memory.assign(static_cast<size_t>(count + kLanes), 0.0f);
-  const uintptr_t at = reinterpret_cast<uintptr_t>(memory.data());
-  return reinterpret_cast<float*>((at + 4 * kLanes - 1) / (4 * kLanes) * (4 * kLanes));
+  memory.assign(static_cast<size_t>(count + relax2xla::kLine), 0.0f);
+  return relax2xla::aligned(memory.data());
 }
 
 // -- rows of results -----------------------------------------------------------------------------

@@ -290,29 +290,27 @@ void compute(Convolution c) {
       (c.pixels + block - 1) / block, c.groups > 1 ? c.groups : columns,
       c.pixels * c.groups * c.results * depth / kWork);
   const relax2xla::Pieces pieces{c.pixels, shares.pieces};
-  relax2xla::each_part(shares.pieces * shares.bands, [&](int64_t part) {
+  relax2xla::each_part(shares.parts(), [&](int64_t part) {
     static thread_local std::vector<const float*> under;
     const float* touched = nullptr;
-    const int64_t piece = part / shares.bands, band = part % shares.bands;
-    const auto edge = [&](int64_t i, int64_t all) { return i * all / shares.bands; };
-    int64_t group = 0, groups = c.groups, begin = 0, end = c.results;
+    relax2xla::Range groups{0, c.groups}, band{0, c.results};
     if (c.groups > 1) {
-      group = edge(band, c.groups);
-      groups = edge(band + 1, c.groups);
+      groups = shares.band_of(part, c.groups);
     } else {
-      begin = edge(band, columns) * kLeast;
-      end = std::min(c.results, edge(band + 1, columns) * kLeast);
+      const auto [begin, end] = shares.band_of(part, columns);
+      band = {begin * kLeast, std::min(c.results, end * kLeast)};
     }
-    const int64_t last = pieces.begin(piece + 1);
+    const int64_t piece = shares.piece_of(part), last = pieces.begin(piece + 1);
     const int64_t length = relax2xla::block_of(last - pieces.begin(piece), most);
     for (int64_t from = pieces.begin(piece); from < last; from += length) {
       const int64_t to = std::min(last, from + length);
       c.find(from, to, under);
       c.fetch(from, to, touched);
-      for (int64_t g = group; g < groups; ++g)
-        for (int64_t column = begin; column < end; column += kWidth)
-          c.of_group(g).run({from, to, column, std::min(end, column + kWidth)}, parts,
-                            under.data());
+      for (int64_t g = groups.begin; g < groups.end; ++g) {
+        const Convolution one = c.of_group(g);
+        for (int64_t column = band.begin; column < band.end; column += kWidth)
+          one.run({from, to, column, std::min(band.end, column + kWidth)}, parts, under.data());
+      }
     }
   });
 }

@@ -47,9 +47,22 @@ void in_ranges(int64_t count, int64_t least, Work work) {
   each_part(even, [&](int64_t i) { work(i * count / even, (i + 1) * count / even); });
 }
 
+/* From `begin` on, before `end`. */
+struct Range {
+  int64_t begin, end;
+};
+
 /* How products are shared out: pieces of their rows, and bands of their columns. */
 struct Shares {
   int64_t pieces, bands;
+
+  int64_t parts() const { return pieces * bands; }
+  int64_t piece_of(int64_t part) const { return part / bands; }
+  /* What of `count` columns is the band of a part. */
+  Range band_of(int64_t part, int64_t count) const {
+    const int64_t band = part % bands;
+    return {band * count / bands, (band + 1) * count / bands};
+  }
 };
 
 /* Shares of rows that are computed in `blocks`, each of which reads the whole weight, and of

@@ -153,16 +153,6 @@ inline Tile tile_of(int64_t rows, int64_t vectors, int64_t stride) {
   return stride != 0 ? tile_of<true>(rows, vectors) : tile_of<false>(rows, vectors);
 }
 
-// Numbers of a line of the cache.
-constexpr int64_t kLine = 16;
-
-/* The first place from `from` on where a line of the cache begins: vectors there are in one. */
-inline float* aligned(float* from) {
-  constexpr auto kBytes = kLine * sizeof(float);
-  const auto at = reinterpret_cast<uintptr_t>(from);
-  return reinterpret_cast<float*>((at + kBytes - 1) / kBytes * kBytes);
-}
-
 /* Whether rows `stride` numbers from each other take each other's place in the nearest cache: pages
  * apart they are in the same few lines of it. */
 inline bool collide(int64_t stride) { return stride % 1024 == 0; }

@@ -188,12 +188,11 @@ struct Winograd {
     const Shares shares = shares_of((patches + each - 1) / each, columns,
                                     patches * kAll * channels * results / work);
     const Pieces pieces{patches, shares.pieces};
-    each_part(shares.pieces * shares.bands, [&](int64_t part) {
+    each_part(shares.parts(), [&](int64_t part) {
       static thread_local std::vector<float> memory;
-      const int64_t piece = part / shares.bands, band = part % shares.bands;
-      const auto edge = [&](int64_t i) { return i * columns / shares.bands * kColumns; };
-      const int64_t begin = edge(band), end = std::min(results, edge(band + 1));
-      const int64_t last = pieces.begin(piece + 1);
+      const auto [first, beyond] = shares.band_of(part, columns);
+      const int64_t begin = first * kColumns, end = std::min(results, beyond * kColumns);
+      const int64_t piece = shares.piece_of(part), last = pieces.begin(piece + 1);
       const int64_t length = block_of(last - pieces.begin(piece), most);
       for (int64_t from = pieces.begin(piece); from < last; from += length)
         run(from, std::min(last, from + length), begin, end, memory);
