@@ -84,7 +84,10 @@ from relax2xla.tir.op import truncmod as truncmod
 from relax2xla.tir.printer import to_text as to_text
 from relax2xla.tir.reduce import CommReducer as CommReducer
 from relax2xla.tir.reduce import Reduce as Reduce
+from relax2xla.tir.schedule import BlockRV as BlockRV
+from relax2xla.tir.schedule import LoopRV as LoopRV
 from relax2xla.tir.schedule import Schedule as Schedule
+from relax2xla.tir.schedule import ScheduleError as ScheduleError
 from relax2xla.tir.stmt import Allocate as Allocate
 from relax2xla.tir.stmt import AllocateConst as AllocateConst
 from relax2xla.tir.stmt import AssertStmt as AssertStmt

@@ -82,9 +82,12 @@ tvm.testing.env                 tvm.testing.env
 tvm.testing.plugin              tvm.testing.plugin
 tvm.dlight                      tvm.gpu.dlight
 tvm.meta_schedule               tvm.gpu.meta_schedule
+tvm.meta_schedule.database      tvm.gpu.database
 tvm.s_tir.meta_schedule         tvm.gpu.meta_schedule
+tvm.s_tir.meta_schedule.database tvm.gpu.database
 tvm.rpc                         tvm.runtime.rpc
 tvm.s_tir                       tir
+tvm.s_tir.schedule              tir.schedule tir
 tvm.s_tir.dlight                tvm.gpu.dlight
 tvm.contrib.utils               tvm.tools.folders
 tvm.contrib.cblas               tvm.tools.cblas

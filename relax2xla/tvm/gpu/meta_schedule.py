@@ -1,10 +1,12 @@
-"""``tvm.meta_schedule``: programs may import it; XLA decides how loops run, so nothing is tuned."""
+"""``tvm.meta_schedule``: databases are kept; XLA decides how loops run, so nothing is tuned."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from relax2xla.tvm.gpu import database as database
+from relax2xla.tvm.gpu.database import Database as Database
 from relax2xla.tvm.refusing import refusing
 
 _WHY: Final = "XLA decides how loops run, so there is nothing to tune; build the module as it is"
