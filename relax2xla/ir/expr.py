@@ -620,15 +620,18 @@ class Function(Expr):
 def convert_to_expr(value: Any) -> Expr:
     """``value`` as an expression.
 
-    Expr stays; PrimExpr becomes PrimValue, str StringImm, tuple and list Tuple. ``tir.StringImm``
-    is refused (it could be a StringImm or a PrimValue), and so is everything else: TypeError.
+    Expr stays; int, float and PrimExpr become PrimValue, str StringImm, tuple and list Tuple.
+    ``tir.StringImm`` is refused (it could be a StringImm or a PrimValue), and so is everything
+    else: TypeError.
     """
     if isinstance(value, Expr):
         return value
     if isinstance(value, tir.StringImm):
         raise TypeError("tir.StringImm is ambiguous here; use a str or relax.PrimValue")
-    if isinstance(value, tir.PrimExpr):
+    if isinstance(value, tir.PrimExpr | int):
         return PrimValue(value)
+    if isinstance(value, float):
+        return PrimValue(tir.FloatImm("float64", value))
     if isinstance(value, str):
         return StringImm(value)
     if isinstance(value, tuple | list):

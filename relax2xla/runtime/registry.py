@@ -17,6 +17,7 @@ _ROOMS = (
     "relax2xla.runtime.vm_builtins",
     "relax2xla.kv_state.builtins",
     "relax2xla.runtime.tensor_views",
+    "relax2xla.runtime.tensor_cache",
 )
 _functions: dict[str, Packed] = {}
 _lock = threading.Lock()

@@ -97,6 +97,7 @@ tvm.contrib.ndk                 tvm.tools.toolchains
 tvm.contrib.nvcc                tvm.tools.toolchains
 tvm.contrib.tar                 tvm.tools.toolchains
 tvm.contrib.xcode               tvm.tools.toolchains
+tvm.contrib.tvmjs               tvm.tools.tvmjs
 tvm.contrib.popen_pool          tvm.absent
 tvm.support.cc                  tvm.tools.toolchains
 tvm.support.emcc                tvm.tools.toolchains

@@ -85,7 +85,8 @@ def test_convert_to_expr() -> None:
     assert isinstance(convert_to_expr(tir.Var("n")), PrimValue)
     assert isinstance(convert_to_expr("a"), StringImm)
     assert isinstance(convert_to_expr([x, (x,)]), Tuple)
-    for bad in (1, 1.0, np.ones(2), tir.StringImm("a")):
+    assert isinstance(convert_to_expr(1), PrimValue)
+    for bad in (None, np.ones(2), tir.StringImm("a")):
         with pytest.raises(TypeError):
             convert_to_expr(bad)
 
