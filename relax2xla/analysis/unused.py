@@ -98,7 +98,7 @@ class _Cleaner:
             if (
                 type(value) is Call
                 and type(value.op) is Op
-                and all([type(a) in _FLAT for a in value.args])
+                and _FLAT.issuperset(map(type, value.args))
             ):
                 # What most bindings hold; leaves that are no variables do no harm there.
                 self.live.update(value.args)

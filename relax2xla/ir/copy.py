@@ -27,9 +27,9 @@ class _Copier(Rewriter):
         if self.symbolic or type(b) is not VarBinding or type(call) is not Call:
             return super().binding(b)
         args = self.flat_args(call.args) if type(call.op) is Op else None
-        if args is None or not all(
-            map(_names_nothing, (info, call.struct_info_, *call.sinfo_args))
-        ):
+        # Most results are of the very struct info of their variable.
+        of_value = () if call.struct_info_ is info else (call.struct_info_,)
+        if args is None or not all(map(_names_nothing, (info, *of_value, *call.sinfo_args))):
             return super().binding(b)
         # What most bindings hold. A copy says of its value what the original says.
         var = self.var(b.var, info)

@@ -196,6 +196,8 @@ def _is_flat(node: Expr) -> bool:
     """Whether ``node`` is a call of leaves and of tuples of leaves, as calls of kernels are."""
     if type(node) is not Call or not (type(node.op) is Op or type(node.op) in LEAF_TYPES):
         return False
+    if LEAF_TYPES.issuperset(map(type, node.args)):
+        return True
     for a in node.args:
         if type(a) in LEAF_TYPES:
             continue
