@@ -16,7 +16,7 @@ import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
@@ -87,6 +87,19 @@ CustomLowering = Callable[[BlockBuilder, Call], Expr]
 
 # What a lowering's own arithmetic raises on operands of which it is not told enough.
 _MISTAKES = (TypeError, ValueError, ArithmeticError, AssertionError, AttributeError, LookupError)
+
+
+# What says on which device a value is. Rows do not; the machine moves values.
+_MOVES: Final = frozenset({"relax.to_vdevice", "relax.hint_on_device"})
+
+
+def _anywhere(info: StructInfo) -> StructInfo:
+    """``info`` without devices, of which rows say nothing."""
+    if isinstance(info, TupleStructInfo):
+        return TupleStructInfo([_anywhere(f) for f in info.fields])
+    if not isinstance(info, TensorStructInfo) or info.vdevice is None:
+        return info
+    return TensorStructInfo(info.shape, info.dtype, None, -1 if info.shape else info.ndim)
 
 
 def is_row(op: Expr) -> bool:
@@ -276,6 +289,8 @@ class _Legalizer:
             if own is not None:
                 return self._lower(call, lambda *_, **__: self._by_rule(own, call), var)
             rule = self.custom.get(call.op.name) or call.op.lowering
+            if call.op.name in _MOVES and self.kept is not None:
+                return self.bind(call, var)
             if rule is None and is_kernel_call(call):
                 if self.symbolic or (self.rules and call.args[0] not in self.kernels):
                     return self.bind(call, var)
@@ -380,7 +395,10 @@ class _Legalizer:
 
     def _keep_promise(self, value: Expr, original: Call | Var) -> None:
         promised = original.struct_info_
-        if promised is not None and not is_base_of(promised, value.struct_info):
+        if promised is None or is_base_of(promised, value.struct_info):
+            return
+        promised = _anywhere(promised)
+        if not is_base_of(promised, value.struct_info):
             what = repr(original)
             if isinstance(original, Call) and isinstance(original.op, Op):
                 what = original.op.describe(original)
@@ -518,7 +536,8 @@ class LegalizeOps(Pass):
     operators in it are lowered, too, calls of functions that it adds to the module stay.
     An operator without a lowering stays, as in TVM: the machine computes it on the host, and
     ``build`` says what nothing can compute. So does one that cannot be lowered before the function
-    runs, in a function that computes sizes. ``enable_warning``: a warning names it; ``every``: it
+    runs, in a function that computes sizes, and what moves values between devices, which the
+    machine does. ``enable_warning``: a warning names it; ``every``: it
     raises :class:`LegalizeError`.
     ``sources``: of functions, the parameters whose values are symbolic variables.
     Functions of symbolic shapes get StableHLO's dynamic operations (:class:`DynamicRows`); what has

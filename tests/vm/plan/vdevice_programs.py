@@ -11,6 +11,7 @@ import numpy as np
 import relax2xla as rx
 from relax2xla.errors import LegalizeError
 from relax2xla.script import from_source
+from relax2xla.transform import LegalizeOps, RealizeVDevice
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 HEAD = """
@@ -160,6 +161,28 @@ def main(folder: str) -> None:
                 ):
                     assert g.devices() == {on[d]}, (name, g.devices())
                     np.testing.assert_allclose(g, w, rtol=1e-6, err_msg=name)
+    # Programs for TVM lower their operators themselves, after places are known.
+    mod = from_source(
+        HEAD
+        + """
+    @R.function
+    def main(x: R.Tensor((2, 3), "float32"), y: R.Tensor((3, 4), "float32"),
+             z: R.Tensor((4, 5), "float32")) -> R.Tensor((2, 5), "float32"):
+        with R.dataflow():
+            a = R.hint_on_device(R.matmul(x, y), "llvm:0")
+            b: R.Tensor((2, 4), "float32", "llvm:1") = R.to_vdevice(a, "llvm:1")
+            c = R.matmul(b, z)
+            R.output(c)
+        return c
+"""
+    )
+    assert isinstance(mod, rx.IRModule)
+    lowered = LegalizeOps()(RealizeVDevice()(mod))
+    vm = rx.VirtualMachine(rx.build(lowered), [rx.cpu(0), rx.cpu(1)])
+    y, z = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
+    got = vm["main"](X, y, z)
+    assert got.devices() == {on[1]}
+    np.testing.assert_allclose(got, X @ y @ z)
     # What the program moves is no argument on the wrong device, of which a warning tells.
     assert not said, said
     mod = from_source(
