@@ -26,6 +26,7 @@ from relax2xla.analysis.unused import remove_all_unused as remove_all_unused
 from relax2xla.analysis.variables import all_global_vars as all_global_vars
 from relax2xla.analysis.variables import all_vars as all_vars
 from relax2xla.analysis.variables import bound_vars as bound_vars
+from relax2xla.analysis.variables import collect_call_map as collect_call_map
 from relax2xla.analysis.variables import computable_at_compile_time as computable_at_compile_time
 from relax2xla.analysis.variables import contains_impure_call as contains_impure_call
 from relax2xla.analysis.variables import detect_recursion as detect_recursion

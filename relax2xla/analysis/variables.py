@@ -136,6 +136,25 @@ def all_global_vars(expr: Expr) -> list[GlobalVar]:
     return [node for node in found if isinstance(node, GlobalVar)]
 
 
+def collect_call_map(mod: IRModule) -> dict[GlobalVar, list[GlobalVar]]:
+    """The functions of the module that each of its functions names, in order, each once."""
+    return {gvar: [g for g in _named_in(mod, f) if g in mod] for gvar, f in mod.items()}
+
+
+def _named_in(mod: IRModule, func: object) -> list[GlobalVar]:
+    if isinstance(func, Function):
+        return all_global_vars(func)
+    found: dict[GlobalVar, None] = {}
+
+    def visit(node: object) -> None:
+        if isinstance(node, tir.Call) and node.op.startswith("@") and node.op[1:] in mod:
+            found[mod.get_global_var(node.op[1:])] = None
+
+    if isinstance(func, tir.PrimFunc):
+        tir.stmt_functor.post_order_visit(func, visit)
+    return list(found)
+
+
 # What holds no other expression and is no GlobalVar.
 _NAMELESS: Final = (Var, Constant, ShapeExpr, PrimValue)
 # Attributes of StableHLO's rows that name functions of the module.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from relax2xla.ir import bind as bind
 from relax2xla.ir import brief as brief
+from relax2xla.ir import rename as rename
 from relax2xla.ir.base import Attrs as Attrs
 from relax2xla.ir.base import DictAttrs as DictAttrs
 from relax2xla.ir.base import DummyGlobalInfo as DummyGlobalInfo

@@ -28,6 +28,8 @@ bind_symbolic_vars = Late()
 """A function with symbolic variables replaced (``bind``)."""
 bind_params = Late()
 """A function with parameters replaced (``bind``)."""
+replace_global_vars = Late()
+"""A module with functions under other names (``rename``)."""
 shallow_copy = Late()
 """``copy.copy`` of a node (``serial``)."""
 deep_copy = Late()

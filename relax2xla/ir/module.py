@@ -7,6 +7,7 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, Va
 from typing import Any, Final
 
 from relax2xla.errors import TVMError
+from relax2xla.ir import late
 from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node, Scriptable
 from relax2xla.ir.expr import Expr, Function, GlobalVar
 from relax2xla.ir.kernel_info import kernel_info
@@ -154,6 +155,16 @@ class IRModule(Node, Scriptable):
     def meaning(self) -> dict[str, Any]:
         """The attributes, without those that say where the module comes from."""
         return {k: v for k, v in self.attrs.items() if k not in PLACES}
+
+    def replace_global_vars(
+        self, replacements: Mapping[str | GlobalVar, str | GlobalVar]
+    ) -> IRModule:
+        """A module with functions under other names; see ``relax2xla.ir.rename``."""
+        return late.replace_global_vars.call(self, replacements)
+
+    def same_as(self, other: object) -> bool:
+        """Whether ``other`` is this very module."""
+        return self is other
 
     def clone(self) -> IRModule:
         """A new module with the same functions."""

@@ -19,6 +19,7 @@ tvm._ffi.libinfo                tvm.tools.ffi_libinfo
 tvm._ffi.runtime_ctypes         nd
 tvm.libinfo                     tvm.tools.libinfo
 tvm.ir                          tvm.runtime.containers ir tir transform .
+tvm.ir.analysis                 analysis
 tvm.ir.base                     ir .
 tvm.ir.expr                     ir tir
 tvm.ir.function                 tvm.runtime.containers ir tir
