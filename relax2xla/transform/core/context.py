@@ -164,8 +164,15 @@ class PassContext:
     ) -> IRModule:
         """``rule()`` between the instruments; ``mod`` itself where one says no, or nothing changed.
 
-        ``whole``: ``mod`` holds all that its functions call.
+        ``whole``: ``mod`` holds all that its functions call; instruments ask ``sees_whole_module``.
         """
+        token = _WHOLE.set(whole)
+        try:
+            return self._run(rule, mod, info)
+        finally:
+            _WHOLE.reset(token)
+
+    def _run(self, rule: Callable[[], IRModule], mod: IRModule, info: PassInfo) -> IRModule:
         if info.name not in self.required_pass:
             # All are asked, so that each sees each pass.
             if not all([i.should_run(mod, info) for i in self.instruments]):
@@ -173,10 +180,10 @@ class PassContext:
         for instrument in self.instruments:
             instrument.run_before_pass(mod, info)
         if self.config.get(CHECK):
-            _check(mod, whole, info.requires, f"what the pass {info.name} was given")
+            _check(mod, info.requires, f"what the pass {info.name} was given")
         new = _or_old(rule(), mod)
         if self.config.get(CHECK):
-            _check(new, whole, info.ensures, f"what the pass {info.name} made")
+            _check(new, info.ensures, f"what the pass {info.name} made")
         for instrument in self.instruments:
             instrument.run_after_pass(new, info)
         return new
@@ -256,6 +263,7 @@ def _instruments(given: Sequence[PassInstrument] | None) -> tuple[PassInstrument
 
 
 _DEFAULT = PassContext()
+_WHOLE: ContextVar[bool] = ContextVar("whole", default=True)
 _CURRENT: ContextVar[PassContext | None] = ContextVar("relax2xla_pass_context", default=None)
 
 
@@ -271,10 +279,18 @@ def _or_old(new: IRModule, old: IRModule) -> IRModule:
     return old if same else new
 
 
-def _check(mod: IRModule, whole: bool, facts: Sequence[Fact], what: str) -> None:
+def sees_whole_module() -> bool:
+    """Whether the module of the pass that runs now holds all that its functions call.
+
+    The machine runs passes on one function that it specialises.
+    """
+    return _WHOLE.get()
+
+
+def _check(mod: IRModule, facts: Sequence[Fact], what: str) -> None:
     """WellFormedError or TransformError, with ``what`` in its message, where ``mod`` is wrong."""
     try:
-        check_well_formed(mod, whole=whole)
+        check_well_formed(mod, whole=sees_whole_module())
     except WellFormedError as e:
         raise WellFormedError(f"{e}\n  in {what}", e.function, e.span) from None
     for fact in facts:

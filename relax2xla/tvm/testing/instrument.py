@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from relax2xla.analysis import well_formed
+from relax2xla.analysis import check_well_formed
+from relax2xla.errors import WellFormedError
 from relax2xla.ir import IRModule
 from relax2xla.transform import PassInfo, PassInstrument
+from relax2xla.transform.core.context import sees_whole_module
 
 # These make modules well-formed, or bring them out of that state on purpose.
 _FREE: Final = ("Normalize", "NormalizeGlobalVar", "ResolveGlobals")
@@ -34,7 +36,12 @@ class WellFormedInstrument(PassInstrument):
         self._check(mod, info, "after")
 
     def _check(self, mod: IRModule, info: PassInfo, when: str) -> None:
-        if info.name not in _FREE and not well_formed(mod, self.check_struct_info):
+        if info.name in _FREE:
+            return
+        try:
+            check_well_formed(mod, self.check_struct_info, whole=sees_whole_module())
+        except WellFormedError as error:
             raise AssertionError(
-                f"the module is not well-formed {when} the pass {info.name}:\n{mod.script()}"
-            )
+                f"the module is not well-formed {when} the pass {info.name}: {error}\n"
+                f"{mod.script()}"
+            ) from error
