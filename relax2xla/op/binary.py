@@ -382,6 +382,11 @@ def where(condition: Expr, x1: Expr, x2: Expr) -> Rule:
         _as_tensor(x1, "x1", ANY),
         _as_tensor(x2, "x2", ANY),
     ]
+    if not infos[0].dtype:  # a number of another dtype is no condition, as in TVM
+        raise OpError(
+            f"`condition` must be bool; the dtype of {show(infos[0])} is not known. Annotate it, "
+            'or cast it: R.astype(condition, "bool")'
+        )
     dtype = common_dtype(infos[1:], ("x1", "x2"))
 
     def lower() -> Expr:

@@ -284,3 +284,10 @@ def test_operands_that_do_not_go_together_are_a_type_error() -> None:
             op.add(x, wrong)
         with pytest.raises(OpError):
             op.add(x, wrong)
+
+
+def test_a_condition_of_an_unknown_dtype_is_none() -> None:
+    x = Var("x", TensorStructInfo((2, 3), "float32"))
+    unknown = Var("c", TensorStructInfo((2, 3), ""))
+    with pytest.raises(OpError, match=r"`condition` must be bool; the dtype of .* is not known"):
+        op.where(unknown, x, x)
