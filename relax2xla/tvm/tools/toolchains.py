@@ -1,4 +1,4 @@
-"""``tvm.contrib.{cc,ndk,xcode,tar,nvcc,emcc}``: compilers of what TVM generates, which is not here.
+"""``tvm.contrib.{ndk,xcode,nvcc,emcc}``: compilers of what TVM generates, which is not here.
 
 Programs import them, and name their functions in settings; calling one is an error.
 """
