@@ -11,6 +11,7 @@ import numpy as np
 from relax2xla.analysis.variables import all_global_vars
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import Gap, TVMError, UnsupportedError
+from relax2xla.interop.draws import Draws, is_random_key, with_keys
 from relax2xla.interop.programs import Programs
 from relax2xla.interop.sized import apart
 from relax2xla.interop.weights import Policy, Weights, kind_of, modules_of, nested, want_used
@@ -29,6 +30,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.rewrite import bindings_deep, post_order_deep
+from relax2xla.stablehlo.draws import is_draw
 from relax2xla.transform.lower.legalize import is_row
 
 Wide = Literal["exact", "jax"]
@@ -39,7 +41,8 @@ class JaxFunction:
 
     ``buffers``: weights that are not trained, by the same names; ``with_buffers`` gives the same
     function over others. ``apply(params, buffers, *args, **kwargs)`` gives the result and the
-    buffers after the call, which a model in training mode changes.
+    buffers after the call, which a model in training mode changes. ``draws``: whether it draws
+    random numbers, so that it takes a key, and ``rng`` the name of that argument.
     """
 
     def __init__(self, programs: Programs, name: str, policy: Policy) -> None:
@@ -48,12 +51,18 @@ class JaxFunction:
         self._programs, self._policy = programs, policy
         weights = programs.weights
         self.buffers: dict[str, Any] = nested(weights.arrays("buffer", policy))
+        self.draws, self.rng = programs.draws.used, programs.draws.keyword
 
     def __call__(self, params: Any, /, *args: Any, **kwargs: Any) -> Any:
         return self.apply(params, self.buffers, *args, **kwargs)[0]
 
     def __repr__(self) -> str:
         return f"<JAX function {self.__name__} of {len(self._programs.weights.paths)} weights>"
+
+    @property
+    def argument_names(self) -> Sequence[str]:
+        """Names of the model's own arguments."""
+        return self._programs.names
 
     def with_buffers(self, buffers: Mapping[str, Any]) -> JaxFunction:
         """The same function over other buffers."""
@@ -77,6 +86,7 @@ def extract_jax(
     dtype: Any = None,
     trainable: Sequence[str] | Callable[[str], bool] | None = None,
     remat: Sequence[str] | None = None,
+    rng: str = "rng",
 ) -> tuple[JaxFunction, dict[str, Any]]:
     """``(fn, params)``: a function of a module as a pure function of JAX, and its weights.
 
@@ -102,19 +112,26 @@ def extract_jax(
         where it names none.
     remat: patterns of module paths (``["layers.*"]``) whose values are computed again in backward
         passes (``jax.checkpoint``).
+    rng: the argument that takes a key of ``jax.random``, where the function draws random numbers
+        (dropout in training): ``fn(params, x, rng=key)``. Each draw has a key of its own, folded
+        from this one. Without a key it draws the same numbers at each call, or, where the source
+        wants others each time (ONNX without a seed), it is a CallError.
 
     Sizes that depend on values (``nonzero`` and the like) are those of the arguments at hand: what
     they are computed from has to be known, as for ``jnp.nonzero``, or it is an UnsupportedError.
 
     Raises TVMError for a function that is no single program (effects, packed functions), and
-    ValueError for a pattern that fits nothing. CallError names the path of weights and arguments
-    that do not fit. See :func:`gaps` for rows that have no derivative.
+    ValueError for a pattern that fits nothing, and where a model that draws random numbers has an
+    argument ``rng`` itself. CallError names the path of weights and arguments that do not fit. See
+    :func:`gaps` for rows that have no derivative.
     """
     from relax2xla.transform.pipeline import default
     from relax2xla.vm.plan.build import build
 
-    mod, name, func = entry_of(mod, name)
+    mod, name, _ = entry_of(mod, name)
     policy = Policy(x64, dtype, remat or ())
+    draws = _draws(mod, name, rng)
+    mod, name, func = entry_of(with_keys(mod), name)
 
     devices = _devices(mod)
 
@@ -140,8 +157,26 @@ def extract_jax(
         want_used("remat", policy.remat, modules_of(func), "module")
     plain = policy.exact and policy.dtype is None and sizes is None and not weights.state
     on_one_cpu = machine if plain and devices is None else None
-    fn = JaxFunction(Programs(executable, name, func, weights, sizes, on_one_cpu), name, policy)
+    if sizes is not None and any(is_draw(b.value) for b in bindings_deep(sizes.func)):
+        raise UnsupportedError(
+            f"{name}: sizes depend on random numbers, and a program of JAX has one shape, whatever "
+            f"the key: {', '.join(sizes.what)}"
+        )
+    programs = Programs(executable, name, func, weights, sizes, on_one_cpu, draws)
+    if draws.used and rng in programs.names:
+        raise ValueError(
+            f"{name} draws random numbers and has an argument {rng!r} of its own, so the key needs "
+            f'another name, as in rng="{rng}_key"'
+        )
+    fn = JaxFunction(programs, name, policy)
     return fn, nested(weights.arrays("param", policy))
+
+
+def _draws(mod: IRModule, name: str, keyword: str) -> Draws:
+    """What a function draws."""
+    values = [b.value for f in _reached(mod, name) for b in bindings_deep(f)]
+    anew = any(map(is_random_key, values))
+    return Draws(keyword, anew or any(map(is_draw, values)), anew)
 
 
 def _devices(mod: IRModule) -> Any:
@@ -202,6 +237,7 @@ def gaps(mod: IRModule | Function, name: str = "main") -> list[Gap]:
     from relax2xla.transform.lower.legalize import LegalizeOps
 
     mod, name, _ = entry_of(mod, name)
+    mod = with_keys(mod)
     found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     hosted = list(_on_the_host(mod, name))
     cut = apart(mod, name) if hosted else ""

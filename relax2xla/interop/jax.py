@@ -172,24 +172,37 @@ def jax_function(
     return extract_jax(mod, **options)
 
 
-def to_nnx(model: Any, example_args: Sequence[Any] | None = None, **options: Any) -> Any:
+def to_nnx(
+    model: Any,
+    example_args: Sequence[Any] | None = None,
+    *,
+    rngs: Any = None,
+    rng: str = "rngs",
+    **options: Any,
+) -> Any:
     """Any model as a ``flax.nnx.Module``: ``nnx.jit``, ``nnx.grad``, ``nnx.Optimizer`` work on it.
 
     ``module.params`` is a tree of ``nnx.Param`` by the source's names, ``module.buffers`` one of
     ``nnx.BatchStat``, which a call of a model in training mode changes. Takes what
     :func:`jax_function` takes. UnsupportedError without the package flax.
+
+    rngs: an ``nnx.Rngs`` for a model that draws random numbers, whose stream ``dropout`` gives each
+        call a key; ``module(x, rngs=...)`` takes others, or a key itself
     """
-    return as_nnx(*jax_function(model, example_args, **options))
+    return as_nnx(*jax_function(model, example_args, rng=rng, **options), rngs)
 
 
-def to_equinox(model: Any, example_args: Sequence[Any] | None = None, **options: Any) -> Any:
+def to_equinox(
+    model: Any, example_args: Sequence[Any] | None = None, *, rng: str = "key", **options: Any
+) -> Any:
     """Any model as an ``equinox.Module``: a tree of ``params`` and ``buffers`` that can be called.
 
     No gradient reaches ``buffers``; ``module.apply(*args)`` gives the result and the module after
     the call, whose buffers a model in training mode changes. Takes what :func:`jax_function` takes.
-    UnsupportedError without the package equinox.
+    UnsupportedError without the package equinox. A model that draws random numbers takes a key:
+    ``module(x, key=key)``.
     """
-    return as_equinox(*jax_function(model, example_args, **options))
+    return as_equinox(*jax_function(model, example_args, rng=rng, **options))
 
 
 # ---- trees

@@ -14,20 +14,22 @@ from relax2xla.errors import UnsupportedError
 from relax2xla.interop.extract import JaxFunction
 
 
-def as_nnx(fn: JaxFunction, params: Mapping[str, Any]) -> Any:
+def as_nnx(fn: JaxFunction, params: Mapping[str, Any], rngs: Any = None) -> Any:
     """A ``flax.nnx.Module`` that calls ``fn``.
 
     ``module.params`` is a tree of ``nnx.Param``, ``module.buffers`` one of ``nnx.BatchStat``, in
-    which a call leaves what a model in training mode made of them.
+    which a call leaves what a model in training mode made of them. ``rngs``: an ``nnx.Rngs``, whose
+    stream ``dropout`` gives each call its key, if the call has none itself.
     """
-    return nnx_module()(fn, params)
+    return nnx_module()(fn, params, rngs)
 
 
 def as_equinox(fn: JaxFunction, params: Mapping[str, Any]) -> Any:
     """An ``equinox.Module`` that calls ``fn``; its leaves are ``params`` and ``buffers``.
 
     No gradient reaches ``buffers``. ``module.apply(*args)`` gives the result and the module after
-    the call, whose buffers a model in training mode changes.
+    the call, whose buffers a model in training mode changes. Calls take a key as those of Equinox
+    do, by the name ``fn.rng``.
     """
     return equinox_module()(dict(params), fn.buffers, fn)
 
@@ -57,16 +59,24 @@ def nnx_module() -> Callable[..., Any]:
             elif value is not held[name][...]:
                 held[name][...] = value
 
+    def key(given: Any) -> Any:
+        """A key of streams, of a stream, or itself."""
+        if isinstance(given, nnx.Rngs):
+            given = given.dropout
+        return given() if isinstance(given, nnx.RngStream) else given
+
     class Model(nnx.Module):
         """An imported model."""
 
-        def __init__(self, fn: JaxFunction, params: Mapping[str, Any]) -> None:
+        def __init__(self, fn: JaxFunction, params: Mapping[str, Any], rngs: Any) -> None:
             self.fn = fn
+            self.rngs = rngs
             self.params = tree(params, nnx.Param)
             self.buffers = tree(fn.buffers, nnx.BatchStat)
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             before = arrays(self.buffers)
+            kwargs = _with_key(self.fn, kwargs, lambda k: key(self.rngs if k is None else k))
             result, after = self.fn.apply(arrays(self.params), before, *args, **kwargs)
             if _changed(before, after):
                 keep(self.buffers, after)
@@ -95,10 +105,26 @@ def equinox_module() -> Callable[..., Any]:
         def apply(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
             """The result, and the module after the call."""
             buffers = jax.lax.stop_gradient(self.buffers)
+            kwargs = _with_key(self.fn, kwargs, lambda given: given)
             result, after = self.fn.apply(self.params, buffers, *args, **kwargs)
             return result, Model(self.params, after, self.fn)
 
     return Model
+
+
+def _with_key(
+    fn: JaxFunction, kwargs: Mapping[str, Any], key: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """Arguments with the key that ``key`` makes of what is given, where ``fn`` takes one.
+
+    Layers of these libraries take one also where they do not draw.
+    """
+    rest = dict(kwargs)
+    if fn.draws:
+        rest[fn.rng] = key(rest.get(fn.rng))
+    elif fn.rng not in fn.argument_names:
+        rest.pop(fn.rng, None)
+    return rest
 
 
 def _changed(before: Any, after: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from relax2xla.dtypes import dtype_name, numpy_dtype
 from relax2xla.errors import CallError
 from relax2xla.importers.shared.trees import Tree, built, flattened, trees_of
 from relax2xla.interop.dimensions import Dimensions
+from relax2xla.interop.draws import Draws, as_key
 from relax2xla.interop.held import Machine
 from relax2xla.interop.sized import Sizes
 from relax2xla.interop.weights import Policy, Weights, described
@@ -39,6 +41,7 @@ class Programs:
 
     ``sizes``: values that decide on sizes, which are parameters after those of ``source``.
     ``machine``: makes the machine's own executable of the function, for weights that are arrays.
+    ``draws``: what is known of its random numbers; those of the program itself, if nothing is.
     """
 
     def __init__(
@@ -49,8 +52,10 @@ class Programs:
         weights: Weights,
         sizes: Sizes | None = None,
         machine: Callable[[], Executable] | None = None,
+        draws: Draws | None = None,
     ) -> None:
         self.executable, self.name, self.weights, self.sizes = executable, name, weights, sizes
+        self.draws = draws or Draws("", False, False)
         self._machine = machine and Machine(machine, name, weights)
         self.entry: Entry = executable[name]
         self.source = source
@@ -66,6 +71,14 @@ class Programs:
         self._wide: dict[IRModule, bool] = {}
 
     # -- arguments
+    @functools.cached_property
+    def names(self) -> Sequence[str]:
+        """Names by which arguments can be given."""
+        if self.trees is None:
+            return [p.name_hint for p in self.params]
+        _, by_name = self.trees["in"]["tuple"]
+        return [*(self.trees.get("names") or ()), *(name for name, _ in by_name["dict"])]
+
     def leaves(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], state: Sequence[Any]
     ) -> list[Any]:
@@ -219,10 +232,12 @@ class Programs:
         from jax import lax
 
         from relax2xla.interop.lax_rows.collectives import workers_here
+        from relax2xla.interop.lax_rows.drawing import drawing_from
         from relax2xla.vm.pjrt.jax_arguments import is_wide
         from relax2xla.vm.pjrt.wide_derivatives import in_64_bits
 
         state = list(self.weights.state)
+        rng, kwargs = self.draws.taken(self.name, kwargs, self.names)
         leaves = self.leaves(args, kwargs, [given[p] for p in state])
         if self.sizes is not None:
             leaves += self.sizes.values(leaves, self.name)
@@ -231,7 +246,11 @@ class Programs:
         tensors = [i for info in infos for i in flatten_info(info)]
         declared = [i.dtype for i in tensors if isinstance(i, TensorStructInfo)]
 
-        def compute(held: Mapping[str, Any], arrays: Sequence[Any]) -> list[Any]:
+        def compute(held: Mapping[str, Any], arrays: Sequence[Any], key: Any) -> list[Any]:
+            with drawing_from(None if rng is None else as_key(rng._replace(data=key))):
+                return evaluated(held, arrays)
+
+        def evaluated(held: Mapping[str, Any], arrays: Sequence[Any]) -> list[Any]:
             values = [_entered(a, d, policy) for a, d in zip(arrays, declared, strict=True)]
 
             def weight(array: Any) -> Any:
@@ -256,16 +275,17 @@ class Programs:
                 ]
             return [jnp.asarray(x) for x in flat]
 
+        key = None if rng is None else rng.data
         narrows = policy.exact and is_wide(np.zeros(0))
 
         def rows(*arrays: Any) -> Sequence[Any]:
             with policy.wide():
                 if narrows and self._is_wide(self.program(infos, bool(symbols))):
-                    return in_64_bits(compute, given, arrays)
-                return compute(given, arrays)
+                    return in_64_bits(compute, given, arrays, key)
+                return compute(given, arrays, key)
 
         # What knows its weights is also a program of the machine's.
-        alone = not symbols and workers_here() == 1
+        alone = not symbols and workers_here() == 1 and rng is None
         held = self._machine.held(given, infos, rows) if self._machine and alone else None
         if held is None:
             return self._returned(self.program(infos, bool(symbols)).pack(rows(*arrays)), buffers)

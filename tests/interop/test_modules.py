@@ -89,6 +89,62 @@ def test_nnx_module_trains_as_torch_does() -> None:
     check(params, buffers, torch_steps(module, 3))
 
 
+# ---- random numbers
+X = np.ones((64, 4), np.float32)
+ONES = (torch.ones(64, 4),)
+KEY, OTHER = jax.random.split(jax.random.key(0))
+
+
+def dropping() -> Any:
+    """A network that draws random numbers."""
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Dropout(0.5)).train()
+
+
+def test_equinox_modules_take_a_key() -> None:
+    eqx: Any = pytest.importorskip("equinox")
+    model = to_equinox(dropping(), ONES)
+    one = eqx.filter_jit(model)(X, key=KEY)
+    np.testing.assert_allclose(one, model(X, key=KEY), rtol=1e-6)
+    assert not np.array_equal(one, model(X, key=OTHER))
+    assert not np.array_equal(one, model(X))
+    # Among the layers of Equinox, which gives each a key, also those that draw nothing.
+    still = to_equinox(torch.nn.Linear(6, 2), (torch.ones(64, 6),))
+    whole = eqx.nn.Sequential([model, still])
+    first, _ = jax.random.split(KEY)
+    np.testing.assert_allclose(whole(X, key=KEY), still(model(X, key=first)), rtol=1e-5)
+
+    @eqx.filter_vmap(in_axes=(None, 0))
+    def each(model: Any, key: Any) -> Any:
+        return model(X, key=key)
+
+    keys = jax.numpy.stack([KEY, OTHER])
+    np.testing.assert_allclose(each(model, keys), [model(X, key=k) for k in keys], rtol=1e-6)
+
+
+def test_nnx_modules_draw_of_their_streams() -> None:
+    nnx: Any = pytest.importorskip("flax.nnx")
+    module = dropping()
+    model = to_nnx(module, ONES, rngs=nnx.Rngs(dropout=3))
+    step = nnx.jit(lambda m, x: m(x))
+    first, second = step(model, X), step(model, X)
+    assert not np.array_equal(first, second)
+    # The stream's keys one after another, as Flax's own layers take them.
+    stream = nnx.Rngs(dropout=3)
+    bare = to_nnx(module, ONES)
+    np.testing.assert_allclose(bare(X, rngs=stream), first, rtol=1e-6)
+    np.testing.assert_allclose(bare(X, rngs=stream.dropout), second, rtol=1e-6)
+    np.testing.assert_array_equal(bare(X, rngs=KEY), model(X, rngs=KEY))
+    np.testing.assert_array_equal(bare(X), bare(X))
+    # Of the default stream where there is no other.
+    assert not np.array_equal(bare(X, rngs=nnx.Rngs(0)), bare(X, rngs=nnx.Rngs(1)))
+    still = to_nnx(torch.nn.Linear(4, 2), ONES, rngs=nnx.Rngs(0))
+    np.testing.assert_array_equal(still(X, rngs=KEY), still(X))
+    loss, grad = nnx.value_and_grad(lambda m: (m(X) ** 2).mean())(model)
+    assert loss.shape == ()
+    assert jax.tree.leaves(nnx.state(grad, nnx.Param))
+
+
 @pytest.mark.parametrize(("make", "name"), [(to_nnx, "flax"), (to_equinox, "equinox")])
 def test_without_the_package(make: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from relax2xla.interop import modules

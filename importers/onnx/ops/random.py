@@ -24,8 +24,9 @@ from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, scalar
 from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.importers.shared.tensors import chlo, row
-from relax2xla.ir import Constant, Expr, TensorStructInfo, TupleGetItem
+from relax2xla.importers.shared.tensors import chlo
+from relax2xla.ir import Constant, Expr, TupleGetItem
+from relax2xla.stablehlo.draws import DRAWS, drawn_bits
 from relax2xla.tir import Dim
 
 # Values that are drawn at import.
@@ -53,7 +54,7 @@ def new_key(ctx: Context) -> Expr:
     """A key (1,), uint64, for this node and run; in a loop of XLA for the iteration, too."""
     name = ctx.builder.get_unique_name("draw")
     if ctx.key is not None:
-        return folded(ctx, ctx.key, Constant(np.array(zlib.crc32(name.encode()), np.uint64)))
+        return folded(ctx, ctx.key, Constant(np.array(_crc(name), np.uint64)))
     if not ctx.host:
         raise Unsupported("random numbers without a seed in a loop of XLA")
     return ctx.emit(R.random_key(name))
@@ -62,7 +63,8 @@ def new_key(ctx: Context) -> Expr:
 def folded(ctx: Context, key: Expr, number: Expr) -> Expr:
     """The key for ``number``, a scalar: what the generator of ``key`` draws at this place."""
     at = R.reshape(ctx.cast(number, "uint64"), (1,))
-    return ctx.emit(_drawn(R.concat([key, at]), (1,), "uint64"))
+    bits = drawn_bits(R.concat([key, at]), (1,), "uint64", "THREE_FRY", None)
+    return ctx.emit(TupleGetItem(bits, 1))
 
 
 def loop_key(ctx: Context, *bodies: GraphProto) -> Callable[[Expr], Expr | None]:
@@ -103,18 +105,18 @@ def uniform(ctx: Context, dims: Sequence[Dim], seed: float | None, dtype: str) -
     return ctx.cast(part, dtype)
 
 
-def _drawn(state: Expr, dims: Sequence[Dim], dtype: str) -> Expr:
-    infos = (TensorStructInfo((2,), "uint64"), TensorStructInfo(tuple(dims), dtype))
-    bits = row("rng_bit_generator", state, rng_algorithm="THREE_FRY", sinfo_args=infos)
-    return TupleGetItem(bits, 1)
-
-
 def _bits(ctx: Context, dims: Sequence[Dim], seed: int | None, count: int) -> Expr:
     """Integers of ``count`` random bits as float32, which holds 24 of them exactly."""
     key = new_key(ctx) if seed is None else Constant(np.array([seed], np.uint64))
     state = ctx.emit(R.concat([key, Constant(np.zeros(1, np.uint64))]))
-    drawn = _drawn(state, dims, "uint32")
-    return R.astype(R.right_shift(drawn, scalar(32 - count, "uint32")), "float32")
+    # With a seed the file says which numbers.
+    number = None if seed is not None else _crc(ctx.builder.get_unique_name("bits")) % DRAWS
+    bits = TupleGetItem(drawn_bits(state, dims, "uint32", "THREE_FRY", number), 1)
+    return R.astype(R.right_shift(bits, scalar(32 - count, "uint32")), "float32")
+
+
+def _crc(name: str) -> int:
+    return zlib.crc32(name.encode())
 
 
 def _normal(ctx: Context, dims: Sequence[Dim], seed: float | None, dtype: str) -> Expr:

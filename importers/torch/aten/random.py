@@ -2,7 +2,8 @@
 
 Bits are Philox's (``stablehlo.rng_bit_generator``), from a key that ``torch.initial_seed()`` gives
 at the import and a counter that tells the operators of a program apart. So a program gives the same
-numbers each time that it runs; ``torch.manual_seed`` before the import chooses others.
+numbers each time that it runs; ``torch.manual_seed`` before the import chooses others, and a
+function of JAX takes a key for each call (``interop.jax``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from relax2xla.importers.torch.engine.context import (
 )
 from relax2xla.importers.torch.engine.context import static as _static
 from relax2xla.importers.torch.engine.converters import Function, aten
-from relax2xla.ir import Constant, Expr, TensorStructInfo, TupleStructInfo
+from relax2xla.ir import Constant, Expr
+from relax2xla.stablehlo.draws import drawn_bits
 
 MASK = (1 << 64) - 1
 Draw = Callable[[Context, Dims, str], Expr]
@@ -36,10 +38,9 @@ Draw = Callable[[Context, Dims, str], Expr]
 
 def bits(ctx: Context, dims: Dims) -> Expr:
     """Random uint32 of a shape."""
-    seed = torch.initial_seed() & MASK
-    state = Constant(np.array([seed, (next(ctx.draws) << 40) & MASK], np.uint64))
-    info = TupleStructInfo([TensorStructInfo((2,), "uint64"), TensorStructInfo(dims, "uint32")])
-    made = ctx.emit(row("rng_bit_generator", state, rng_algorithm="PHILOX", sinfo_args=info))
+    seed, number = torch.initial_seed() & MASK, next(ctx.draws)
+    state = Constant(np.array([seed, (number << 40) & MASK], np.uint64))
+    made = ctx.emit(drawn_bits(state, dims, "uint32", "PHILOX", number))
     return ctx.emit(made[1])
 
 

@@ -1,4 +1,4 @@
-"""Random bits and custom calls: annotations, LAPACK's routines, the largest values of an axis."""
+"""Custom calls: annotations, LAPACK's routines, the largest values of an axis."""
 
 from __future__ import annotations
 
@@ -18,32 +18,6 @@ from relax2xla.ir import Call
 from relax2xla.stablehlo.untrusted.lapack import PERTURBED, TARGET
 from relax2xla.stablehlo.untrusted.targets import CALLS_BACK, SAFE, is_callback
 from relax2xla.vm.pjrt.compiler import load_lapack
-
-_ALGORITHMS = {
-    "DEFAULT": lax.RandomAlgorithm.RNG_DEFAULT,
-    "THREE_FRY": lax.RandomAlgorithm.RNG_THREE_FRY,
-    "PHILOX": lax.RandomAlgorithm.RNG_PHILOX,
-}
-
-
-def _bits(site: Site, state: Any) -> Any:
-    made = site.outputs[1]
-    algorithm = _ALGORITHMS[site.attrs["rng_algorithm"]]
-    dtype = np.dtype(made.dtype)
-    unsigned: Any = np.dtype(f"uint{dtype.itemsize * 8}")
-    key, bits = lax.rng_bit_generator(state, shape_of(made), unsigned, algorithm)
-    return key, lax.bitcast_convert_type(bits, dtype)
-
-
-def _drawn(site: Site, a: Any, b: Any, shape: Any) -> Any:
-    """Numbers of XLA's own generator, which has no state that could be given: never the same."""
-    if site.attrs["rng_distribution"] == "UNIFORM":
-        return lax.rng_uniform(a, b, site.shape)
-    # a is the mean and b the deviation, so that both have derivatives.
-    wide = np.dtype(np.float64 if site.dtype.itemsize == 8 else np.float32)
-    ends = np.nextafter(wide.type(-1), wide.type(0)), wide.type(1)
-    normal = wide.type(np.sqrt(2)) * lax.erf_inv(lax.rng_uniform(*ends, site.shape))
-    return a + b * lax.convert_element_type(normal, site.dtype)
 
 
 class NoRule(UnsupportedError):
@@ -351,7 +325,5 @@ EXCEPTIONS: dict[str, Callable[[Call], str]] = {
     "stablehlo.custom_call": _unknown,
 }
 RULES: dict[str, Rule] = {
-    "stablehlo.rng_bit_generator": _bits,
-    "stablehlo.rng": _drawn,
     "stablehlo.custom_call": custom_call,
 }

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from relax2xla.interop.lax_rows.arithmetic import RULES as ARITHMETIC
+from relax2xla.interop.lax_rows.drawing import drawing_in_round, draws_here
 from relax2xla.interop.lax_rows.site import Region, Rule, Site, numbers, short_name
 from relax2xla.interop.lax_rows.sorting import RULES as SORTING
 from relax2xla.ir import Attrs, Call, Expr
@@ -65,11 +66,33 @@ def _while(site: Site, *operands: Any) -> Any:
 
     start, step = _settled([jnp.asarray(init[i]) for i in live], once, site.runner.dtype)
     rounds = _rounds(site.call, init, condition, body)
-    if rounds is not None and live:
+    if draws_here(condition, body):
+        end = _drawing_while(start, step, lambda carry: condition(*full(carry)), rounds)
+    elif rounds is not None and live:
         end, _ = lax.scan(lambda carry, _: (step(carry), None), start, None, length=rounds)
     else:
         end = lax.while_loop(lambda carry: condition(*full(carry)), step, start)
     return site.result(full(end))
+
+
+def _drawing_while(
+    start: list[Any], step: Step, condition: Callable[[Sequence[Any]], Any], rounds: int | None
+) -> list[Any]:
+    """The end of a loop that draws random numbers: in each round others."""
+
+    def once(carry: Sequence[Any], number: Any) -> list[Any]:
+        with drawing_in_round(number):
+            return step(carry)
+
+    def goes_on(state: tuple[Any, Any]) -> Any:
+        with drawing_in_round(state[0]):
+            return condition(state[1])
+
+    if rounds is not None:
+        numbers = lax.iota(np.uint32, rounds)
+        return lax.scan(lambda carry, number: (once(carry, number), None), start, numbers)[0]
+    counted = np.uint32(0), start
+    return lax.while_loop(goes_on, lambda s: (s[0] + np.uint32(1), once(s[1], s[0])), counted)[1]
 
 
 def _settled(start: list[Any], step: Step, low: Any) -> tuple[list[Any], Step]:

@@ -13,6 +13,7 @@ from relax2xla import op as R
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.index import entry, joined
 from relax2xla.importers.shared.recurrent import State, gru_cell, lstm_cell, plain_cell, sweep
+from relax2xla.importers.torch.aten.random import dropout as dropped
 from relax2xla.importers.torch.engine.context import Context, dims_of, ndim_of
 from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Expr
@@ -82,8 +83,6 @@ def _recurrent(step: Step) -> Function:
     ) -> list[Expr]:
         """The outputs of the last layer, and the last states (layers * directions, batch, ...)."""
         x, states = input, [hx] if isinstance(hx, Expr) else hx
-        if train and dropout != 0 and num_layers > 1:
-            raise Unsupported("dropout between recurrent layers", "call eval() before the export")
         directions = [False, True] if bidirectional else [False]
         each = len(params) // (num_layers * len(directions))
         if batch_first:
@@ -101,6 +100,8 @@ def _recurrent(step: Step) -> Function:
                 for final, value in zip(finals, last, strict=True):
                     final.append(R.expand_dims(value, [0]))
             x = joined(outputs, -1)
+            if layer + 1 < num_layers:
+                x = dropped(ctx, ctx.emit(x), dropout, train)
         if batch_first:
             x = R.permute_dims(x, [1, 0, 2])
         return [x, *(joined(f, 0) for f in finals)]
