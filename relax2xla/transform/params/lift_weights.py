@@ -283,7 +283,10 @@ class _Split:
     def _is_named(self, node: Constant) -> bool:
         """Whether a constant has a name of its own: others have that of their layer."""
         span = node.span
-        if span is None or span.kind != "name" or not span.name or span.children or span.file:
+        if span is None or span.kind != "name" or not span.name or span.file:
+            return False
+        # The span of a tied weight has its other names inside, and says what it is.
+        if span.children and not span.metadata:
             return False
         return span.name not in self.layers
 
