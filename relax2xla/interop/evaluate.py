@@ -25,6 +25,7 @@ from relax2xla.interop.dimensions import in_jax
 from relax2xla.interop.jax_functions import jax_function
 from relax2xla.interop.lax_rows import OPAQUE, RULES, Prepared, Region, Rule, Site
 from relax2xla.interop.lax_rows.calls import NoRule
+from relax2xla.interop.lax_rows.site import in_jax_width
 from relax2xla.ir import (
     Binding,
     BindingBlock,
@@ -45,6 +46,7 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.rewrite import bindings_of, post_order_deep
+from relax2xla.stablehlo.draws import is_draw
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.prelude import ATTRIBUTE as PRELUDE
 from relax2xla.vm.pjrt.jit import inline_program
@@ -80,7 +82,8 @@ class Evaluator:
     """Evaluates the functions of ``mod``. ``dtype``: of the policy, or None; see ``extract_jax``.
 
     ``remat``: patterns of module paths whose bindings are computed again for derivatives.
-    ``symbols``: what symbolic dimensions of the module are in JAX.
+    ``symbols``: what symbolic dimensions of the module are in JAX. ``precise``: calls that compute
+    in the program's own dtypes, whatever the policy says.
 
     What does not depend on the values is found once, so one evaluator serves many traces.
     """
@@ -91,9 +94,11 @@ class Evaluator:
         dtype: Any = None,
         remat: Sequence[str] = (),
         symbols: Mapping[tir.Var, Any] | None = None,
+        precise: Iterable[Call] = (),
     ) -> None:
         self.mod, self.dtype, self.remat = mod, dtype, tuple(remat)
         self.symbols = symbols or {}
+        self._precise = set(map(id, precise))
         self.functions = {g.name_hint: f for g, f in mod.relax_functions().items()}
         # Symbols that are no names in Relax ("chlo.erf.impl") are attributes of their functions.
         self._symbols = {
@@ -128,6 +133,7 @@ class Evaluator:
             plan = self._planned[seq] = self._plan(seq)
         for data, equal in plan.constants:
             env.update(dict.fromkeys(equal, constant(data)))
+        env.update((c, c.data) for c in plan.states)
         if plan.steps is None:
             self._in_pieces(list(bindings_of(seq)), seq.body, env)
             return self.value(seq.body, env)
@@ -139,12 +145,14 @@ class Evaluator:
         """What is done for a sequence each time that it is evaluated."""
         bindings = list(bindings_of(seq))
         values = [*(b.value for b in bindings), seq.body]
-        constants = _by_value(dict.fromkeys(c for v in values for c in _constants(v)))
+        found = dict.fromkeys(c for v in values for c in _constants(v))
+        states = {c for v in values if is_draw(v) for c in _constants(v)}
+        constants = _by_value(c for c in found if c not in states)
         result = self._step(seq.body, None)
         if self.remat and any(map(self._path, bindings)):
-            return _Plan(constants, None, result)
+            return _Plan(constants, states, None, result)
         steps = [(b.var, self._step(b.value, b.span or b.var.span)) for b in bindings]
-        return _Plan(constants, steps, result)
+        return _Plan(constants, states, steps, result)
 
     def _step(self, expr: Expr, span: Span | None) -> Step:
         """How one expression is evaluated."""
@@ -207,7 +215,8 @@ class Evaluator:
                 return self.call(self.functions[named.name_hint], args, {})
             case Call(op=Op(name="relax.shape_to_tensor"), args=[ShapeExpr() as sizes]):
                 parts = [jnp.asarray(self.dimension(d)) for d in sizes.values]
-                return jnp.stack([lax.convert_element_type(p, np.int64) for p in parts])
+                wide = in_jax_width(np.dtype(np.int64))
+                return jnp.stack([lax.convert_element_type(p, wide) for p in parts])
             case Call(op=Op()):
                 return self._row(expr, [self.value(a, env) for a in expr.args], span)
             case Call(op=Var()):
@@ -218,15 +227,19 @@ class Evaluator:
     def _row(self, call: Call, args: list[Any], span: Span | None) -> Any:
         assert isinstance(call.op, Op)
         name = call.op.name
+        # Sums of many are taken in the program's own dtype, and lowered as a whole.
+        sums = self.dtype is not None and _adds_up(args) and any(map(self._is_low, args))
         if self.dtype is not None:
-            args = self._by_policy(call, args)
+            args = self._by_policy(call, args, sums or id(call) in self._precise)
         rule = RULES.get(name)
         try:
             if rule is None:
                 raise NoRule(OPAQUE.get(name, ""))
-            return rule(_Policy(call, self, args) if self.dtype else Site(call, self), *args)
+            made = rule(_Policy(call, self, args) if self.dtype else Site(call, self), *args)
         except _REFUSALS as e:
             return self._refused(call, args, span, e)
+        low: Any = self.dtype
+        return jax.tree.map(lambda m: lax.convert_element_type(m, low), made) if sums else made
 
     def _refused(self, call: Call, args: list[Any], span: Span | None, why: Exception) -> Any:
         """What becomes of a row that its rule does not take; raises what is an error."""
@@ -237,10 +250,13 @@ class Evaluator:
         raise why
 
     # -- the policy of dtypes
-    def _by_policy(self, call: Call, args: list[Any]) -> list[Any]:
-        """Operands as the policy has them: floats that meet one of its dtype become that."""
+    def _by_policy(self, call: Call, args: list[Any], precise: bool) -> list[Any]:
+        """Operands as the policy has them: floats that meet one of its dtype become that.
+
+        precise: or the other way round
+        """
         assert isinstance(call.op, Op)
-        if call.op.name in _EXACT:
+        if precise or call.op.name in _EXACT:
             return [lax.convert_element_type(a, np.float32) if self._is_low(a) else a for a in args]
         if not any(map(self._is_low, args)):
             return args
@@ -305,14 +321,22 @@ class Evaluator:
         env.update(regions)
 
 
+def _adds_up(args: Sequence[Any]) -> bool:
+    """Whether a row combines many elements by a sum or a product."""
+    region = args[-1] if args else None
+    return isinstance(region, Region) and region.binary in ("add", "multiply")
+
+
 class _Plan(NamedTuple):
     """What is done for a sequence.
 
     constants: what it reads, and the nodes that have this value
+    states:    what draws read, which is no number and stays as wide as it is
     steps:     for each binding; None: in pieces (``remat``)
     """
 
     constants: Sequence[tuple[np.ndarray[Any, Any], Sequence[Constant]]]
+    states: Iterable[Constant]
     steps: list[tuple[Var, Step]] | None
     result: Step
 
@@ -330,7 +354,7 @@ class _Policy(Site):
     @functools.cached_property
     def dtype(self) -> np.dtype[Any]:
         """dtype of the result under the policy."""
-        declared = numpy_dtype(self.outputs[0].dtype)
+        declared = in_jax_width(numpy_dtype(self.outputs[0].dtype))
         is_cast = isinstance(self.call.op, Op) and self.call.op.name == "relax.stablehlo.convert"
         if self.instead is not None and declared == np.float32 and not is_cast:
             return self.instead
@@ -339,10 +363,33 @@ class _Policy(Site):
 
 def constant(data: np.ndarray[Any, Any]) -> Any:
     """An array of the program; one number everywhere costs one number."""
+    narrow = in_jax_width(data.dtype) if data.dtype.itemsize >= 8 else data.dtype
+    if narrow != data.dtype:
+        data = _narrowed(data, narrow)
     if data.size > 1 and not any(data.strides):
         return lax.broadcast_in_dim(data[(0,) * data.ndim], data.shape, ())
     # Of an array that it has seen, JAX keeps the dtype that its x64 flag made of it then.
     return data.view() if data.dtype.itemsize >= 8 else data
+
+
+def _narrowed(data: np.ndarray[Any, Any], narrow: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array as JAX has it without its x64 flag; UnsupportedError for integers that do not fit.
+
+    The largest and least integers of 64 bits stay what they mean: reductions begin with them, and
+    conversions end at them.
+    """
+    if data.dtype.kind not in "iu":
+        with np.errstate(over="ignore"):
+            return data.astype(narrow)
+    wide, limits = np.iinfo(data.dtype), np.iinfo(narrow)
+    made = data.clip(limits.min, limits.max)
+    lost = data[(made != data) & (data != wide.min) & (data != wide.max)]
+    if lost.size:
+        raise UnsupportedError(
+            f"the constant {lost.flat[0]} does not fit the 32 bits that JAX has; use x64='exact', "
+            "or switch on jax_enable_x64"
+        )
+    return made.astype(narrow)
 
 
 def _by_value(

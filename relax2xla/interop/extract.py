@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -58,6 +58,19 @@ class JaxFunction:
 
     def __repr__(self) -> str:
         return f"<JAX function {self.__name__} of {len(self._programs.weights.paths)} weights>"
+
+    def __copy__(self) -> JaxFunction:
+        # It never changes, so that copies of models that hold it share it.
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> JaxFunction:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"the function of JAX {self.__name__} cannot be pickled: pickle its module and extract "
+            "it again, or save what jax.export makes of it"
+        )
 
     @property
     def argument_names(self) -> Sequence[str]:
@@ -305,10 +318,14 @@ def _refuse_wide(func: Function) -> None:
     if not is_wide(np.zeros(0, np.int64)):
         return
     bad: list[str] = []
+    states = {n.args[0] for n in post_order_deep(func) if isinstance(n, Call) and is_draw(n)}
     for node in post_order_deep(func):
         if isinstance(node, Constant) and node.data.dtype.name in ("int64", "uint64"):
-            limits = np.iinfo(node.data.dtype.name.replace("64", "32"))
-            values = node.data
+            if node in states:
+                continue
+            limits, ends = (np.iinfo(node.data.dtype.name.replace("64", n)) for n in ("32", "64"))
+            # The largest and least of 64 bits become those of 32 (evaluate.constant).
+            values = node.data[(node.data != ends.min) & (node.data != ends.max)]
             if values.size and (values.min() < limits.min or values.max() > limits.max):
                 where = f" ({node.span})" if node.span is not None else ""
                 worst = values.max() if values.max() > limits.max else values.min()

@@ -19,15 +19,21 @@ from relax2xla.interop.held import Machine
 from relax2xla.interop.sized import Sizes
 from relax2xla.interop.weights import Policy, Weights, described
 from relax2xla.ir import (
+    Call,
+    Expr,
     Function,
     IRModule,
     PrimStructInfo,
     ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
+    Tuple,
     TupleStructInfo,
+    Var,
+    VarBinding,
 )
-from relax2xla.ir.rewrite import bindings_deep
+from relax2xla.ir.rewrite import bindings_deep, bindings_of, post_order_deep
+from relax2xla.ir.source_names import source_name
 from relax2xla.ir.struct_info import flatten_info, show
 
 if TYPE_CHECKING:
@@ -66,8 +72,8 @@ class Programs:
         self._made: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._transform: IRModule | None = None
-        # Each JaxFunction has Programs of its own, so one policy.
-        self._evaluators: dict[IRModule, Evaluator] = {}
+        # Each JaxFunction has Programs of its own, so one policy; dtypes follow JAX's x64 flag.
+        self._evaluators: dict[tuple[IRModule, bool], Evaluator] = {}
         self._wide: dict[IRModule, bool] = {}
 
     # -- arguments
@@ -92,17 +98,23 @@ class Programs:
             args, kwargs = self._placed(tree, args, kwargs)
             flattened(tree, (tuple(args), dict(kwargs)), self.name, found)
         else:
-            names = [p.name_hint for p in self.params[:count]]
+            params = self.params[:count]
+            names = [p.name_hint for p in params]
+            # Names of ONNX need not be identifiers.
+            places = {
+                source_name(p) or n: i for i, (p, n) in enumerate(zip(params, names, strict=True))
+            }
+            places |= {n: i for i, n in enumerate(names)}
             if len(args) > count:
                 raise CallError(
                     f"{self.name} takes {count} arguments ({', '.join(names)}); got {len(args)}"
                 )
             found = dict(enumerate(args))
             for key, value in kwargs.items():
-                if key not in names or names.index(key) in found:
-                    why = "is given twice" if key in names else "is no argument"
+                if key not in places or places[key] in found:
+                    why = "is given twice" if key in places else "is no argument"
                     raise CallError(f"{self.name}: {key} {why}; it has {', '.join(names)}")
-                found[names.index(key)] = value
+                found[places[key]] = value
         missing = [p.name_hint for i, p in enumerate(self.params[:count]) if i not in found]
         if missing:
             raise CallError(f"{self.name}: arguments are missing: {', '.join(missing)}")
@@ -133,7 +145,34 @@ class Programs:
         for key, part in by_name["dict"]:
             if "const" in part:
                 kwargs.setdefault(key, part["const"])
+        # What the traced call left out may be given as None.
+        kwargs = {k: v for k, v in kwargs.items() if v is not None or k in (*own, *names)}
+        while len(args) > wanted and args[-1] is None:
+            args.pop()
+        self._want_known(
+            args, kwargs, [*names[:wanted], *[f"arg{i}" for i in range(len(names), wanted)]], own
+        )
         return args, kwargs
+
+    def _want_known(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        places: Sequence[str],
+        own: Sequence[str],
+    ) -> None:
+        """CallError for arguments that are missing, and for what was none in the traced call."""
+        given = f"it was traced with {', '.join([*places, *own]) or 'none'}"
+        missing = [*places[len(args) :], *(n for n in own if n not in kwargs)]
+        if missing:
+            raise CallError(f"{self.name}: arguments are missing: {', '.join(missing)}; {given}")
+        if len(args) > len(places):
+            raise CallError(f"{self.name}: {len(args)} positional arguments were given; {given}")
+        unknown = [n for n in kwargs if n not in own]
+        if unknown:
+            twice = [n for n in unknown if n in places]
+            why = f"{twice[0]} is given twice" if twice else f"{unknown[0]} is no argument"
+            raise CallError(f"{self.name}: {why}; {given}")
 
     def infos(
         self, leaves: Sequence[Any]
@@ -233,6 +272,7 @@ class Programs:
 
         from relax2xla.interop.lax_rows.collectives import workers_here
         from relax2xla.interop.lax_rows.drawing import drawing_from
+        from relax2xla.interop.lax_rows.site import in_jax_width
         from relax2xla.vm.pjrt.jax_arguments import is_wide
         from relax2xla.vm.pjrt.wide_derivatives import in_64_bits
 
@@ -243,15 +283,25 @@ class Programs:
             leaves += self.sizes.values(leaves, self.name)
         infos, arrays, symbols = self.infos(leaves)
         lifted, paths = self.entry.lifted, self.weights.paths
-        tensors = [i for info in infos for i in flatten_info(info)]
-        declared = [i.dtype for i in tensors if isinstance(i, TensorStructInfo)]
+        # New buffers are made of old ones, in full precision.
+        end = len(self.params) - (len(self.sizes.what) if self.sizes is not None else 0)
+        kept = range(end - len(state), end)
+        declared = [
+            (i.dtype, policy.in_full if n in kept else policy)
+            for n, info in enumerate(infos)
+            for i in flatten_info(info)
+            if isinstance(i, TensorStructInfo)
+        ]
+
+        def entered(arrays: Sequence[Any]) -> list[Any]:
+            return [_entered(a, *d) for a, d in zip(arrays, declared, strict=True)]
 
         def compute(held: Mapping[str, Any], arrays: Sequence[Any], key: Any) -> list[Any]:
             with drawing_from(None if rng is None else as_key(rng._replace(data=key))):
                 return evaluated(held, arrays)
 
         def evaluated(held: Mapping[str, Any], arrays: Sequence[Any]) -> list[Any]:
-            values = [_entered(a, d, policy) for a, d in zip(arrays, declared, strict=True)]
+            values = entered(arrays)
 
             def weight(array: Any) -> Any:
                 value = _entered(held[paths[id(array)]], dtype_name(array.dtype), policy)
@@ -270,7 +320,7 @@ class Programs:
             flat = list(out) if isinstance(out, tuple) else [out]
             if policy.dtype is not None:
                 flat = [
-                    lax.convert_element_type(x, numpy_dtype(o.dtype))
+                    lax.convert_element_type(x, in_jax_width(numpy_dtype(o.dtype)))
                     for x, o in zip(flat, program.outputs, strict=True)
                 ]
             return [jnp.asarray(x) for x in flat]
@@ -290,7 +340,7 @@ class Programs:
         if held is None:
             return self._returned(self.program(infos, bool(symbols)).pack(rows(*arrays)), buffers)
         with policy.wide():
-            values = [_entered(a, d, policy) for a, d in zip(arrays, declared, strict=True)]
+            values = entered(arrays)
             return self._returned(held.pack(held.call(*values)), buffers)
 
     def _is_wide(self, program: Program) -> bool:
@@ -310,13 +360,16 @@ class Programs:
     ) -> Evaluator:
         """What evaluates a module: kept, unless dimensions are symbols of one trace."""
         from relax2xla.interop.evaluate import Evaluator
+        from relax2xla.vm.pjrt.jax_arguments import is_wide
 
-        made = None if symbols else self._evaluators.get(mod)
+        key = mod, is_wide(np.zeros(0))
+        made = None if symbols else self._evaluators.get(key)
         if made is None:
             remat = () if mod is self._transform else policy.remat
-            made = Evaluator(mod, policy.dtype, remat, symbols)
+            precise = _of_buffers_alone(mod, self.weights.state) if policy.dtype is not None else ()
+            made = Evaluator(mod, policy.dtype, remat, symbols, precise)
             if not symbols:
-                self._evaluators[mod] = made
+                self._evaluators[key] = made
         return made
 
     def _returned(self, result: Any, buffers: Any) -> tuple[Any, Any]:
@@ -339,6 +392,29 @@ class Programs:
             bits: Any = fields[int(place)]
             fields[int(place)] = jax.random.wrap_key_data(bits, impl=impl)
         return built(self.trees["out"], fields), buffers
+
+
+def _of_buffers_alone(mod: IRModule, state: Mapping[str, Any]) -> list[Call]:
+    """The calls of ``main`` on which nothing depends but what buffers become."""
+    main = mod["main"]
+    result = main.body.body if isinstance(main, Function) else None
+    if not state or not isinstance(main, Function):
+        return []
+    own = list(bindings_of(main.body))
+    bound = {b.var: b.value for b in own if isinstance(b, VarBinding)}
+    if isinstance(result, Var):
+        result = bound.get(result)
+    if not isinstance(result, Tuple):
+        return []
+    first = min(place for _, place in state.values())
+    live: set[Expr] = set(result.fields[:first])
+    found: list[Call] = []
+    for b in reversed(own):
+        if b.var in live:
+            live.update(n for n in post_order_deep(b.value) if isinstance(n, Var))
+        elif isinstance(b.value, Call):
+            found.append(b.value)
+    return found
 
 
 def _updated(buffers: Any, new: Mapping[str, Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,11 @@ class Policy:
         if isinstance(remat, str):
             raise TypeError(f'remat is a list of patterns, such as ["layers.*"]; got {remat!r}')
         self.remat = tuple(remat)
+
+    @functools.cached_property
+    def in_full(self) -> Policy:
+        """The same in the dtypes of the program."""
+        return Policy("exact" if self.exact else "jax", None, self.remat)
 
     def wide(self) -> Any:
         """A context in which 64-bit types are what the policy makes of them."""
@@ -106,7 +112,7 @@ class Weights:
         """The arrays of a group by path; state counts among the buffers."""
         groups = ("buffer", "state") if group == "buffer" else (group,)
         return {
-            path: policy.stored(self._held[i])
+            path: (policy.in_full if self._group[i] == "state" else policy).stored(self._held[i])
             for i, path in self.paths.items()
             if self._group[i] in groups
         }
@@ -131,7 +137,8 @@ class Weights:
         made: dict[str, Any] = {}
         for path, array, where in self._wanted(group, what):
             if where not in flat:
-                raise CallError(f"{where} is missing; expected {described(array)}")
+                found = f"; {what} has {_keys_of(tree)}" if not made else ""
+                raise CallError(f"{where} is missing; expected {described(array)}{found}")
             made[path] = _checked(flat.pop(where), array, where, policy)
         if flat:
             where, value = next(iter(flat.items()))
@@ -213,6 +220,16 @@ def _steps(path: str, known: Iterable[str]) -> list[str]:
 
 def _places(known: Mapping[str, Any], what: str) -> dict[str, str]:
     return {p: what + "".join(f"[{s!r}]" for s in _steps(p, known)) for p in known}
+
+
+def _keys_of(tree: Any) -> str:
+    """What a tree is at its root, for messages."""
+    if not isinstance(tree, Mapping):
+        return f"no keys, but is {described(tree)}"
+    keys = [repr(k) for k in tree]
+    return (
+        f"the keys {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}" if keys else "no keys"
+    )
 
 
 def _flat(tree: Any, where: str) -> Iterable[tuple[str, Any]]:

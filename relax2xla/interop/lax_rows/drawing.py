@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from relax2xla.interop.lax_rows.site import Region, Rule, Site
+from relax2xla.interop.lax_rows.site import Region, Rule, Site, in_jax_width
 from relax2xla.ir import Call, Function, GlobalVar
 from relax2xla.ir.rewrite import bindings_deep
 from relax2xla.stablehlo.draws import draw_number, is_draw
@@ -99,8 +99,14 @@ def _bits(site: Site, state: Any) -> Any:
         # Of JAX's generator, so that a key for each of several examples is mapped over as it is.
         return state, _typed(_bits_of(_folded(keys.key, number), shape, unsigned), dtype)
     algorithm = _ALGORITHMS[site.attrs["rng_algorithm"]]
-    key, bits = lax.rng_bit_generator(state, shape, unsigned, algorithm)
-    return key, _typed(bits, dtype)
+    narrows = isinstance(state, np.ndarray) and in_jax_width(state.dtype) != state.dtype
+    if not narrows:
+        key, bits = lax.rng_bit_generator(state, shape, unsigned, algorithm)
+        return key, _typed(bits, dtype)
+    # JAX takes a state of 64 bits as one of 32, too, and would cut off its upper half.
+    key, bits = lax.rng_bit_generator(state.view(np.uint32), shape, unsigned, algorithm)
+    with jax.enable_x64(True):
+        return lax.bitcast_convert_type(key.reshape(-1, 2), state.dtype), _typed(bits, dtype)
 
 
 def _bits_of(key: Any, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Any:

@@ -88,8 +88,8 @@ class Site:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """dtype of the result."""
-        return numpy_dtype(self.outputs[0].dtype)
+        """dtype of the result, as wide as JAX's x64 flag has it."""
+        return in_jax_width(numpy_dtype(self.outputs[0].dtype))
 
     def ints(self, name: str, default: int = 0, count: int = 0) -> tuple[int, ...]:
         """An attribute that is a list of integers; ``count`` times ``default`` if absent."""
@@ -118,6 +118,11 @@ class Site:
     def result(self, values: Sequence[Any]) -> Any:
         """Several results as the row gives them."""
         return tuple(values) if self.is_tuple else values[0]
+
+
+def in_jax_width(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """``dtype``, or what JAX has instead while its x64 flag is off."""
+    return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
 
 
 class Prepared:
