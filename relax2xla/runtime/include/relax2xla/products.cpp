@@ -342,7 +342,7 @@ void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias
   if (count <= relax2xla::kFewRows) {
     relax2xla::FewRows{numbers(rows), numbers(weight), numbers(bias), other, to, channels, results,
                        ending}
-        .compute(count, kWork);
+        .compute(count);
     return;
   }
   compute({numbers(rows), numbers(weight), numbers(bias), other, to, 1, count, channels, 1, count,

@@ -27,8 +27,9 @@ struct FewRows {
   static constexpr int kWide = kPanel / kLanes, kMost = kSums * 2 / 3;
   // Numbers ahead of those that are read: as many as are on their way from the last cache.
   static constexpr int64_t kComing = 1024;
-  // Numbers of a weight of which no cache holds a part until the next call.
-  static constexpr int64_t kLarge = 2 * 1024 * 1024;
+  // Numbers of a weight that are worth a thread, and of one of which no cache holds a part until the
+  // next call.
+  static constexpr int64_t kWorth = 64 * 1024, kLarge = 2 * 1024 * 1024;
 
   /* The sums of a panel, as several that do not wait for each other; `next`: the panel after it. */
   template <int Rows>
@@ -84,25 +85,28 @@ struct FewRows {
     std::copy_n(made, count, to);
   }
 
+  /* A thread reads one part of the weight, so that it finds it in its own cache the next time. */
   template <int Rows>
-  void compute(int64_t work) const {
-    in_ranges((results + kPanel - 1) / kPanel, work / (Rows * kPanel * depth),
-              [&](int64_t begin, int64_t end) {
-                static thread_local bool back = false;
-                back = !back && depth * results <= kLarge;
-                for (int64_t i = begin; i < end; ++i) {
-                  const int64_t at = back ? begin + end - 1 - i : i;
-                  panel<Rows>(at, std::clamp(back ? at - 1 : at + 1, begin, end - 1));
-                }
-              });
+  void compute() const {
+    const int64_t panels = (results + kPanel - 1) / kPanel, numbers = panels * kPanel * depth;
+    const int64_t parts = std::clamp<int64_t>(numbers / kWorth, 1, count_threads());
+    each_part(parts, [&](int64_t part) {
+      static thread_local bool back = false;
+      back = !back && numbers <= kLarge;
+      const int64_t begin = part * panels / parts, end = (part + 1) * panels / parts;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = back ? begin + end - 1 - i : i;
+        panel<Rows>(at, std::clamp(back ? at - 1 : at + 1, begin, end - 1));
+      }
+    });
   }
 
-  /* `count` rows, at most kFewRows; `work`: multiplications that are worth a thread. */
-  void compute(int64_t count, int64_t work) const {
-    if (count == 1) compute<1>(work);
-    if (count == 2) compute<2>(work);
-    if (count == 3) compute<3>(work);
-    if (count == 4) compute<4>(work);
+  /* `count` rows, at most kFewRows. */
+  void compute(int64_t count) const {
+    if (count == 1) compute<1>();
+    if (count == 2) compute<2>();
+    if (count == 3) compute<3>();
+    if (count == 4) compute<4>();
   }
 };
 
