@@ -13,6 +13,7 @@ from relax2xla.ir import Function, IRModule
 from relax2xla.script import from_source
 from relax2xla.tvm.frontend import detach_params
 from relax2xla.tvm.runtime.arrays import HostArray, array, empty, from_dlpack
+from relax2xla.tvm.runtime.containers import DataType
 from relax2xla.tvm.runtime.rpc import connect_tracker
 from relax2xla.tvm.testing.topi import strided_slice_python
 
@@ -50,6 +51,32 @@ def test_arrays_of_other_libraries() -> None:
         from_dlpack(x.T, require_contiguous=True)
     with pytest.raises(ValueError, match="not aligned to 1048576 bytes"):
         from_dlpack(x.reshape(-1)[1:], require_alignment=1 << 20)
+
+
+def test_a_capsule_of_another_library() -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    capsule = x.T.__dlpack__()
+    made = from_dlpack(capsule)
+    assert made.strides == x.T.strides
+    assert np.shares_memory(made, x)
+    with pytest.raises(ValueError, match="PyCapsule"):
+        from_dlpack(capsule)  # Whoever takes the memory takes it once.
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        *(("float32", 4), ("float32x4", 16), ("float8_e5m2x4", 4), ("uint8", 1), ("bool", 1)),
+        *(("int4x3", 2), ("float4_e2m1fn", 1), ("int3x8", 3)),
+    ],
+)
+def test_bytes_of_a_dtype(name: str, size: int) -> None:
+    assert DataType(name).itemsize() == size
+
+
+def test_a_vector_of_unknown_length_has_no_dtype() -> None:
+    with pytest.raises(ValueError, match="int32xvscalex4 is a vector whose length"):
+        DataType("int32xvscalex4")
 
 
 def test_a_function_that_is_only_there_to_be_imported() -> None:

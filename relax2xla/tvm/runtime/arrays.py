@@ -6,6 +6,7 @@ What ``tvm.nd.array`` gives is numpy's memory; results of the machine are ``jax.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -103,15 +104,37 @@ def array(arr: Any, device: Device | None = None) -> HostArray:
 tensor = array
 
 
+class _Capsule:
+    """A capsule of DLPack as an object of the protocol, which is all that numpy takes."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The device by the capsule itself: two integers behind the pointer to the data.
+
+        ValueError where the capsule has been taken already.
+        """
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        start = pointer(self._capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p)
+        kind, number = (ctypes.c_int32 * 2).from_address(start)
+        return kind, number
+
+
 def from_dlpack(
     ext_tensor: Any, *, require_alignment: int = 0, require_contiguous: bool = False
 ) -> HostArray:
-    """The array of another library over the same memory.
+    """The array of another library, or of its capsule, over the same memory.
 
     ValueError where its address is not a multiple of ``require_alignment``, or its elements are not
     in row-major order though ``require_contiguous`` asks for it.
     """
-    made: Any = np.from_dlpack(ext_tensor)
+    is_capsule = type(ext_tensor).__name__ == "PyCapsule"
+    made: Any = np.from_dlpack(_Capsule(ext_tensor) if is_capsule else ext_tensor)
     if require_alignment and made.ctypes.data % require_alignment:
         raise ValueError(f"from_dlpack: the data is not aligned to {require_alignment} bytes")
     if require_contiguous and not made.flags.c_contiguous:

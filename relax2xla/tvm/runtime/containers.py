@@ -54,6 +54,11 @@ class DataType(str, metaclass=_AnyName):
     def __new__(cls, dtype: Any) -> DataType:
         vector = _VECTOR.fullmatch(dtype) if isinstance(dtype, str) else None
         element, lanes = vector.groups() if vector is not None else (dtype, "")
+        if isinstance(element, str) and element.endswith("xvscale"):
+            raise ValueError(
+                f"{dtype} is a vector whose length only the processor knows, which has no size "
+                "here; name the lanes by number, as in float32x4"
+            )
         if not (isinstance(element, str) and _INTEGER.fullmatch(element)):
             element = dtype_name(element)
         return super().__new__(cls, f"{element}x{lanes}" if lanes else element)
@@ -79,6 +84,10 @@ class DataType(str, metaclass=_AnyName):
         """The elements of a vector; 1 for a scalar."""
         vector = _VECTOR.fullmatch(self)
         return 1 if vector is None else int(vector.group(2))
+
+    def itemsize(self) -> int:
+        """The bytes of all the lanes together: sub-byte elements are packed, then rounded up."""
+        return -(-self.bits * self.lanes // 8)
 
 
 class DataTypeCode:
