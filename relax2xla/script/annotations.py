@@ -8,7 +8,7 @@ function; in plain Python each call of an annotation has its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -73,7 +73,10 @@ class Annotation:
         self.make = make
 
     def __call__(self, *args: Any, **kwargs: Any) -> ir.StructInfo:
-        return self.make(Context(), *args, **kwargs)
+        try:
+            return self.make(Context(), *args, **kwargs)
+        except NoMesh as why:
+            return cast(ir.StructInfo, Unresolved(self.name, why))
 
     def __repr__(self) -> str:
         return f"R.{self.name}"
@@ -83,10 +86,36 @@ class Annotation:
         return as_struct_info(self)
 
 
+class NoMesh(ValueError):
+    """A mesh by name, where there is no module to look in."""
+
+
+class Unresolved:
+    """An annotation that means something in a module only, and ``why``.
+
+    Python evaluates the annotations of a function of TVMScript before the text of its module is
+    parsed, which is where the names of meshes are known.
+    """
+
+    def __init__(self, name: str, why: NoMesh) -> None:
+        self.name, self.why = name, why
+
+    def __getattr__(self, name: str) -> Any:
+        # Whoever takes it for struct info is told; what asks for __origin__ and the like is not.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NoMesh(str(self.why))
+
+    def __repr__(self) -> str:
+        return f"<R.{self.name} of a module>"
+
+
 def as_struct_info(value: Any) -> ir.StructInfo:
     """Struct info that an annotation's value means; TypeError for anything else."""
     if isinstance(value, ir.StructInfo):
         return value
+    if isinstance(value, Unresolved):
+        raise NoMesh(str(value.why))
     if isinstance(value, Annotation) and value.default is not None:
         return value.default
     if isinstance(value, Annotation):
@@ -107,7 +136,7 @@ def parse_device(text: str) -> VDevice:
 
 def no_mesh(text: str) -> ir.DeviceMesh:
     """Where there is no module to look in."""
-    raise ValueError(f"there is no module whose global infos could have the mesh {text!r}")
+    raise NoMesh(f"there is no module whose global infos could have the mesh {text!r}")
 
 
 def _tensor(

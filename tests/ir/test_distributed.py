@@ -19,6 +19,7 @@ from relax2xla.ir import DeviceMesh, DTensorStructInfo, Placement, load_json, sa
 from relax2xla.ir.lattice import struct_info_lca
 from relax2xla.script import from_source
 from relax2xla.script import relax as R
+from relax2xla.script.annotations import as_struct_info
 from relax2xla.transform import LowerDistIR
 
 N = tir.Var("n")
@@ -156,4 +157,4 @@ def test_mistakes_in_text() -> None:
         with pytest.raises(DiagnosticError, match=message):
             from_source(head.format(annotation))
     with pytest.raises(ValueError, match="no module"):
-        R.DTensor((2,), "float32", "mesh[0]", "R")
+        as_struct_info(R.DTensor((2,), "float32", "mesh[0]", "R"))

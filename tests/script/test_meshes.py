@@ -1,0 +1,57 @@
+"""Meshes that annotations name, as programs have them that Python runs."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from relax2xla.ir import DTensorStructInfo, Function, IRModule, TupleStructInfo
+from relax2xla.script import relax as R
+from relax2xla.script.annotations import as_struct_info
+
+# Python evaluates these annotations before the module is there: no `from __future__` line.
+PROGRAM = """
+from relax2xla.script import ir as I, relax as R
+
+@I.ir_module
+class Module:
+    I.module_global_infos({"mesh": [R.device_mesh((2, 2), I.Range(0, 4))]})
+
+    @R.function
+    def main(
+        x: R.DTensor((8, 4), "float32", "mesh[0]", "S[0], R")
+    ) -> R.Tuple(R.DTensor((8, 4), "float32", "mesh[0]", "S[0], R")):
+        y: R.DTensor((8, 4), "float32", "mesh[0]", "S[0], R") = R.add(x, x)
+        return (y,)
+
+    @R.function
+    def apply(
+        f: R.Callable([R.DTensor((8,), "int8", "mesh[0]", "R, R")], R.Tensor), x: R.Tensor
+    ) -> R.Tensor:
+        return x
+"""
+
+
+def test_a_file_names_meshes_of_its_module(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    mod = runpy.run_path(str(path))["Module"]
+    assert isinstance(mod, IRModule)
+    func = mod["main"]
+    assert isinstance(func, Function)
+    made = func.ret_struct_info
+    assert isinstance(made, TupleStructInfo)
+    (info,) = made.fields
+    assert isinstance(info, DTensorStructInfo)
+    assert info.device_mesh.shape == (2, 2)
+
+
+def test_without_a_module_its_name_says_nothing() -> None:
+    named = R.DTensor((4,), "float32", "mesh[0]", "R")
+    for use in (as_struct_info, lambda info: info.dtype):
+        with pytest.raises(ValueError, match=r"no module .* could have the mesh 'mesh\[0\]'"):
+            use(named)
+    with pytest.raises(ValueError, match="no module"):
+        as_struct_info(R.Tuple(R.Tensor, named))
