@@ -178,16 +178,20 @@ def decided(kernel: Kernel, e: tir.PrimExpr, scope: Scope) -> bool | None:
             return None
 
 
-def compared(kernel: Kernel, e: tir.CmpExpr, scope: Scope) -> bool | None:
-    """What a comparison of affine forms always is."""
-    if not is_int(e.a.dtype):
-        return None
+def difference_of(kernel: Kernel, e: tir.CmpExpr, scope: Scope) -> Form | None:
+    """What the left side of a comparison of affine forms is more than the right one."""
     a = form_of(kernel, e.a, scope, scalars=False)
     b = None if a is None else form_of(kernel, e.b, scope, scalars=False)
     if a is None or b is None:
         return None
     difference = plus(a, b, -1)
-    if difference.scalar is not None:
+    return difference if difference.scalar is None else None
+
+
+def compared(kernel: Kernel, e: tir.CmpExpr, scope: Scope) -> bool | None:
+    """What a comparison of affine forms always is."""
+    difference = difference_of(kernel, e, scope) if is_int(e.a.dtype) else None
+    if difference is None:
         return None
     low, high = difference.range()
     match e:

@@ -23,7 +23,7 @@ from relax2xla.stablehlo.loops.allreduce import meets
 from relax2xla.stablehlo.loops.axes import Axis, NeedsLoop, Value, constant, elementwise, known
 from relax2xla.stablehlo.loops.dependence import obstacle
 from relax2xla.stablehlo.loops.evaluate import bound, evaluate
-from relax2xla.stablehlo.loops.forms import form_of
+from relax2xla.stablehlo.loops.forms import difference_of, form_of
 from relax2xla.stablehlo.loops.memory import allocate, fixed_size
 from relax2xla.stablehlo.loops.private import give, own_scratch
 from relax2xla.stablehlo.loops.races import mixed_of, race_of
@@ -154,12 +154,8 @@ def _place(kernel: Kernel, e: tir.PrimExpr, scope: Scope) -> tuple[Axis, int] | 
     """The axis and the place that ``axis == place`` names."""
     if not isinstance(e, tir.EQ):
         return None
-    a = form_of(kernel, e.a, scope, scalars=False)
-    b = None if a is None else form_of(kernel, e.b, scope, scalars=False)
-    if a is None or b is None:
-        return None
-    difference = plus(a, b, -1)
-    if difference.scalar is not None or len(difference.terms) != 1:
+    difference = difference_of(kernel, e, scope)
+    if difference is None or len(difference.terms) != 1:
         return None
     ((axis, step),) = difference.terms.items()
     if difference.const % step or axis not in scope.axes:

@@ -16,6 +16,7 @@ from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.errors import RunError, UnsupportedError
 from relax2xla.tir import expr as x
 from relax2xla.tir.buffer import Buffer, BufferLoad, Let
+from relax2xla.tir.functor import post_order
 from relax2xla.tir.node import (
     FloatImm,
     IntImm,
@@ -83,15 +84,7 @@ class View:
 def evaluator(root: PrimExpr, owner: Any) -> Evaluate:
     """A function that computes ``root``."""
     done: dict[int, Evaluate] = {}
-    stack: list[tuple[PrimExpr, bool]] = [(root, False)]
-    while stack:
-        node, ready = stack.pop()
-        if id(node) in done:
-            continue
-        if not ready:
-            stack.append((node, True))
-            stack.extend((c, False) for c in node.children())
-            continue
+    for node in post_order(root):
         done[id(node)] = _compile(node, [done[id(c)] for c in node.children()], owner)
     return done[id(root)]
 

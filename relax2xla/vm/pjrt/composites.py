@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from relax2xla.kernels.native import Tensor
@@ -10,6 +10,7 @@ from relax2xla.stablehlo.codecs import dtype_of, read_any
 from relax2xla.stablehlo.mlir import ir, to_bytecode
 
 COMPOSITE: Final = "stablehlo.composite"
+_CUSTOM_CALL: Final = "stablehlo.custom_call"
 
 
 class Asked(NamedTuple):
@@ -45,6 +46,16 @@ def asked(op: ir.Operation, prefixes: Iterable[str]) -> Asked | None:
     if len(known) != len(operands) or len(made) != len(results):
         return None
     return Asked(name, attributes, known, made)
+
+
+def replaced_by_call(op: ir.Operation, attributes: Mapping[str, ir.Attribute]) -> None:
+    """Put a custom call of these attributes in the place of a composite of one result."""
+    types, given = [v.type for v in op.results], list(op.operands)
+    made = ir.Operation.create(
+        _CUSTOM_CALL, types, given, dict(attributes), loc=op.location, ip=ir.InsertionPoint(op)
+    )
+    op.results[0].replace_all_uses_with(made.results[0])
+    op.erase()
 
 
 def copied(module: ir.Module) -> ir.Module:

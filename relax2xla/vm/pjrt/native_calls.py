@@ -23,13 +23,12 @@ from relax2xla.kernels.native import Call, Family, Tensor, may_call
 from relax2xla.runtime.native import NativeFunction, NativeModule
 from relax2xla.stablehlo.mlir import ir, operations
 from relax2xla.stablehlo.untrusted.targets import TYPED
-from relax2xla.vm.pjrt.composites import asked, copied, names_forms
+from relax2xla.vm.pjrt.composites import asked, copied, names_forms, replaced_by_call
 from relax2xla.vm.pjrt.external_calls import TARGET, bind, share_threads
 from relax2xla.vm.pjrt.own_library import HOME, shared_library
 
 log = logging.getLogger("relax2xla.vm")
 
-_CUSTOM_CALL: Final = "stablehlo.custom_call"
 FAMILIES: Final = (integers.FAMILY, depthwise.FAMILY, products.FAMILY)
 _OPTIONS: Final = ("-O3", "-march=native")
 # What a library has that shares its work out.
@@ -80,12 +79,7 @@ def _replace(op: ir.Operation, call: Call, key: str) -> None:
         "operand_layouts": _layouts(call.operands),
         "result_layouts": _layouts([call.result]),
     }
-    types, given = [v.type for v in op.results], list(op.operands)
-    made = ir.Operation.create(
-        _CUSTOM_CALL, types, given, attributes, loc=op.location, ip=ir.InsertionPoint(op)
-    )
-    op.results[0].replace_all_uses_with(made.results[0])
-    op.erase()
+    replaced_by_call(op, attributes)
 
 
 def _layouts(tensors: list[Tensor]) -> ir.Attribute:

@@ -28,11 +28,10 @@ from relax2xla.kernels.onednn import choice
 from relax2xla.kernels.onednn.calls import FEATURES, FORMS, PREFIX, Call, read
 from relax2xla.stablehlo.mlir import ir, operations
 from relax2xla.vm.pjrt import cache
-from relax2xla.vm.pjrt.composites import asked, copied, names_forms
+from relax2xla.vm.pjrt.composites import asked, copied, names_forms, replaced_by_call
 
 log = logging.getLogger("relax2xla.vm")
 
-_CUSTOM_CALL: Final = "stablehlo.custom_call"
 _PROBE: Final = "relax2xla.vm.pjrt.onednn_probe"
 # A child that takes longer has hung.
 _SECONDS: Final = 120
@@ -78,12 +77,7 @@ def _replace(op: ir.Operation, call: Call) -> None:
         "backend_config": ir.StringAttr.get(call.config()),
         "call_target_name": ir.StringAttr.get(call.target),
     }
-    types, given = [v.type for v in op.results], list(op.operands)
-    made = ir.Operation.create(
-        _CUSTOM_CALL, types, given, attributes, loc=op.location, ip=ir.InsertionPoint(op)
-    )
-    op.results[0].replace_all_uses_with(made.results[0])
-    op.erase()
+    replaced_by_call(op, attributes)
 
 
 # -- what oneDNN has -------------------------------------------------------------------------------
