@@ -131,6 +131,10 @@ class CompilerError(TVMError, RuntimeError):
     """
 
 
+class ScheduleError(TVMError, ValueError):
+    """A step of a schedule that names what is not there, or sizes that do not go together."""
+
+
 class AssertError(TVMError, AssertionError):
     """An ``R.assert_op`` of the program that does not hold."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from relax2xla.errors import ScheduleError as ScheduleError
 from relax2xla.tir.schedule.nest import BlockRV as BlockRV
 from relax2xla.tir.schedule.nest import ExprRV as ExprRV
 from relax2xla.tir.schedule.nest import LoopRV as LoopRV
-from relax2xla.tir.schedule.nest import ScheduleError as ScheduleError
 from relax2xla.tir.schedule.schedule import Schedule as Schedule
 from relax2xla.tir.schedule.schedule import StmtSRef as StmtSRef
 from relax2xla.tir.schedule.trace import Instruction as Instruction

@@ -11,17 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from relax2xla.errors import TVMError
+from relax2xla.errors import ScheduleError
 from relax2xla.tir.buffer import Buffer, BufferRegion
 from relax2xla.tir.function import PrimFunc
 from relax2xla.tir.functor import substitute
 from relax2xla.tir.node import Dim, IntImm, PrimExpr, Var
 from relax2xla.tir.stmt import Block, BlockRealize, For, IterVar, Stmt, children
 from relax2xla.tir.stmt_functor import post_order_visit
-
-
-class ScheduleError(TVMError, ValueError):
-    """A step that cannot be taken: it names what is not there, or sizes that do not go together."""
 
 
 @dataclass(slots=True, eq=False)

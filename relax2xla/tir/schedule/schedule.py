@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from relax2xla.errors import UnsupportedError
+from relax2xla.errors import ScheduleError, UnsupportedError
 from relax2xla.tir.function import PrimFunc
 from relax2xla.tir.node import IntImm, PrimExpr, Var
-from relax2xla.tir.schedule.nest import BlockRV, LoopRV, Nest, ScheduleError
+from relax2xla.tir.schedule.nest import BlockRV, LoopRV, Nest
 from relax2xla.tir.schedule.steps import NOTHING, STEPS
 from relax2xla.tir.schedule.trace import Instruction, Trace
 from relax2xla.tir.stmt import Block, Evaluate, For, ForKind

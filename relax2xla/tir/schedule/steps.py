@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from relax2xla.errors import UnsupportedError
+from relax2xla.errors import ScheduleError, UnsupportedError
 from relax2xla.tir.buffer import Buffer
 from relax2xla.tir.node import Dim, Var
 from relax2xla.tir.op import ceildiv
@@ -24,7 +24,6 @@ from relax2xla.tir.schedule.nest import (
     LoopRV,
     Nest,
     Place,
-    ScheduleError,
     plain,
 )
 
