@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from relax2xla.dtypes import dtype_name, numpy_dtype
 from relax2xla.errors import FileFormatError, RunError
+from relax2xla.runtime.whole_file import whole_file
 
 Array = npt.NDArray[Any]
 NAMES: Final = ("tensor-cache", "ndarray-cache")
@@ -93,7 +94,7 @@ def dump(
         if entries:
             data = b"".join(d for _, d in entries)
             shard = _shard(f"params_shard_{len(shards)}.bin", data, [r for r, _ in entries])
-            (folder / shard["dataPath"]).write_bytes(data)
+            _write(folder / shard["dataPath"], data)
             shards.append(shard)
 
     for key, value in params.items() if isinstance(params, Mapping) else params:
@@ -160,7 +161,7 @@ def _update(
     path = folder / shard["dataPath"]
     bytes_ = bytearray(path.read_bytes())
     bytes_[old["byteOffset"] : old["byteOffset"] + len(data)] = data
-    path.write_bytes(bytes_)
+    _write(path, bytes_)
     old.update(new)
     shard.update(_shard(shard["dataPath"], bytes(bytes_), shard["records"]))
 
@@ -174,7 +175,14 @@ def _as_bf16(shard: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write_index(path: Path, meta: Any, shards: list[dict[str, Any]]) -> None:
-    path.write_text(json.dumps({"metadata": meta, "records": shards}, indent=4), "utf-8")
+    text = json.dumps({"metadata": meta, "records": shards}, indent=4)
+    _write(path, text.encode())
+
+
+def _write(path: Path, data: bytes | bytearray) -> None:
+    """A file that is there whole, or as it was before."""
+    with whole_file(path) as file:
+        file.write(data)
 
 
 def load(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:

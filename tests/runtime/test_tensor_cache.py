@@ -202,3 +202,18 @@ def test_the_cache_of_the_machine(tmp_path: Path) -> None:
     assert get_global_func("vm.builtin.tensor_cache.get")("h") is None
     get_global_func("vm.builtin.ndarray_cache.clear")()
     assert get_global_func("vm.builtin.param_array_from_cache")("x", -1) == []
+
+
+def test_what_cannot_be_written_leaves_the_folder_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensor_cache.dump({"w": np.ones(4, "float32")}, tmp_path, "raw")
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("relax2xla.runtime.whole_file.os.fsync", full)
+    with pytest.raises(OSError, match="params_shard_0"):
+        tensor_cache.dump({"w": np.zeros(4, "float32")}, tmp_path, "raw", update_if_exists=True)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
