@@ -91,11 +91,11 @@ def bound_vars(expr: Expr) -> list[Var]:
 
 
 def _flat_vars(expr: Expr) -> list[Var] | None:
-    """Variables of a call of an operator on leaves and tuples of leaves, as most values are.
+    """Variables of a call of what has a name, on leaves and tuples of leaves, as most values are.
 
     None for anything else.
     """
-    if type(expr) is not Call or not isinstance(expr.op, Op):
+    if type(expr) is not Call or not isinstance(expr.op, Op | GlobalVar):
         return None
     found: dict[Var, None] = {}
     for a in expr.args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from relax2xla.ir.base import Attrs
 from relax2xla.ir.check import LEAVES, is_impure_call
@@ -30,6 +30,9 @@ from relax2xla.ir.normal import with_info
 from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import LEAF_TYPES, Rewriter, bindings_of, children, post_order
 from relax2xla.ir.traits import Allocates
+
+# What, over leaves, has nothing to be bound before.
+_FLAT: Final = (Call, TupleGetItem, Tuple)
 
 
 class Emitter:
@@ -80,7 +83,12 @@ class Emitter:
         if known is not None:
             return known[1]
         kids = children(root)
-        if isinstance(root, Call | TupleGetItem) and all(type(k) in LEAF_TYPES for k in kids):
+        if isinstance(root, _FLAT) and LEAF_TYPES.issuperset(map(type, kids)):
+            if root.struct_info_ is not None:
+                if root.span is not None or span is None:
+                    return root
+                if type(root) is Call and isinstance(root.op, Op):
+                    return Call.make(root, kids, span)
             return _over(root, kids, span)
         done: dict[int, Expr] = {}
         for node in post_order(root, below=self._below):
@@ -199,7 +207,7 @@ def retyped(var: Var, value: Expr, renamed: dict[Var, Var]) -> Var:
     A weaker declaration is the user's choice and stays.
     """
     info, declared = value.struct_info_, var.struct_info_
-    if info is None or declared is None or is_base_of(declared, info):
+    if info is declared or info is None or declared is None or is_base_of(declared, info):
         return var
     new = renamed[var] = type(var)(var.vid, info, var.span)
     return new

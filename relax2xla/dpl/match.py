@@ -10,7 +10,7 @@ order of the operands) is not taken back because of what comes later.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from relax2xla import tir
 from relax2xla.ir.expr import Call, Expr, SeqExpr, Var
@@ -54,12 +54,8 @@ def key_of(value: Expr) -> object:
     return type(value)
 
 
-class _Mark(NamedTuple):
-    """How far the matcher has come."""
-
-    matched: int
-    dims: Mapping[tir.Var, Dim]
-    open: tuple[tuple[Dim, Dim], ...]
+_Mark: TypeAlias = tuple[int, Mapping[tir.Var, Dim], tuple[tuple[Dim, Dim], ...]]
+"""How far the matcher has come: how much is found, what dimensions are, what is open of them."""
 
 
 class Matcher:
@@ -88,7 +84,7 @@ class Matcher:
 
     def value(self, expr: Expr) -> Expr:
         """``expr`` with variables, and sequences without bindings, looked through."""
-        while True:
+        while type(expr) is not Call:  # as most values are
             if isinstance(expr, Var):
                 bound = self.values.get(expr)
                 if bound is None:
@@ -98,6 +94,7 @@ class Matcher:
                 expr = expr.body
             else:
                 return expr
+        return expr
 
     def define(self, var: Var, value: Expr) -> None:
         """``var`` is bound to ``value``; of a copy, to what that is bound to."""
@@ -109,13 +106,22 @@ class Matcher:
 
     def mark(self) -> _Mark:
         """For :meth:`undo`."""
-        return _Mark(len(self.found), self.dims, self._open)
+        return len(self.found), self.dims, self._open
 
     def undo(self, mark: _Mark) -> None:
         """Forget what was matched since."""
-        while len(self.found) > mark.matched:
+        matched, self.dims, self._open = mark
+        while len(self.found) > matched:
             self.at.pop(self.found.popitem()[0])
-        self.dims, self._open = mark.dims, mark.open
+
+    def leaf(self, pattern: Node, at: Expr) -> bool:
+        """Whether the operand ``at`` matches a pattern that has no parts to match."""
+        self.visits += 1
+        value = self.value(at)
+        known = self.found.get(pattern)
+        if known is not None:
+            return known is value
+        return pattern.test(self, value, at) is True and self.note(pattern, value, at)
 
     def _drive(self, pattern: Node, at: Expr) -> bool:
         stack: list[tuple[Steps, Node, Expr, Expr, _Mark]] = []

@@ -47,6 +47,8 @@ class DFPattern:
 
     parts: ClassVar[tuple[str, ...]] = ()
     """The fields that tell one pattern of a class from another, in order of the constructor."""
+    is_leaf: ClassVar[bool] = False
+    """Whether :meth:`test` answers at once: there are no parts to match."""
 
     def test(self, m: Matcher, value: Expr, at: Expr) -> bool | Steps:
         """Whether ``value`` matches; see :class:`relax2xla.dpl.match.Node`."""
@@ -152,6 +154,7 @@ class ExprPattern(DFPattern):
     """An expression that is structurally equal to ``expr``."""
 
     parts = ("expr",)
+    is_leaf = True
 
     def __init__(self, expr: Expr) -> None:
         self.expr = expr
@@ -170,6 +173,7 @@ class _Named(DFPattern):
     """A leaf of one kind with a name; the name "" is any."""
 
     parts = ("name",)
+    is_leaf = True
     kind: ClassVar[type[Expr]]
 
     def __init__(self, name_hint: str = "") -> None:
@@ -217,6 +221,7 @@ class ExternFuncPattern(DFPattern):
     """The packed function of this name; "" is any."""
 
     parts = ("global_symbol",)
+    is_leaf = True
 
     def __init__(self, global_symbol: str = "") -> None:
         self.global_symbol = global_symbol
@@ -231,6 +236,8 @@ class ExternFuncPattern(DFPattern):
 class ConstantPattern(DFPattern):
     """A Constant."""
 
+    is_leaf = True
+
     def test(self, m: Matcher, value: Expr, at: Expr) -> bool:
         return isinstance(value, Constant)
 
@@ -240,6 +247,8 @@ class ConstantPattern(DFPattern):
 
 class WildcardPattern(DFPattern):
     """Anything."""
+
+    is_leaf = True
 
     def test(self, m: Matcher, value: Expr, at: Expr) -> bool:
         return True
@@ -276,6 +285,13 @@ class CallPattern(DFPattern):
         # The operator that has to be called, where the pattern names one.
         named = op.expr if isinstance(op, ExprPattern) else None
         self._named = named if isinstance(named, Op) else None
+        self._flips = self._named is not None and self._named.name in COMMUTATIVE
+        # Operators that operands have to call, whatever else they are.
+        self._needed = [
+            (i, a._named)
+            for i, a in enumerate(self.args)
+            if isinstance(a, CallPattern) and a._named and a._named.name not in _ASSOCIATED
+        ]
 
     def test(self, m: Matcher, value: Expr, at: Expr) -> bool | Steps:
         if not isinstance(value, Call):
@@ -285,7 +301,21 @@ class CallPattern(DFPattern):
         if named is not None and value.op is not named:
             if named.name not in _ASSOCIATED or op_name(value.op) not in _ASSOCIATED:
                 return False
+        elif named is not None and self._needed and not self._may_match(m, value):
+            return False
         return self._steps(m, value)
+
+    def _may_match(self, m: Matcher, call: Call) -> bool:
+        """Whether operands call what they have to, in some order; most that fail, fail here."""
+        args = call.args
+        for i, op in self._needed:
+            for arg in args if self._flips else args[i : i + 1]:
+                value = m.value(arg)
+                if type(value) is Call and value.op is op:
+                    break
+            else:
+                return False
+        return True
 
     def _steps(self, m: Matcher, call: Call) -> Steps:
         if call.op is self._named:
@@ -301,10 +331,10 @@ class CallPattern(DFPattern):
         if given < wanted if self.varg_default_wildcard else given != wanted:
             return False
         flips = isinstance(call.op, Op) and call.op.name in COMMUTATIVE
+        mark = m.mark()
         for args in (call.args, call.args[::-1]) if flips else (call.args,):
-            mark = m.mark()
             for pattern, arg in zip(self.args, args, strict=False):
-                if not (yield pattern, arg):
+                if not (m.leaf(pattern, arg) if pattern.is_leaf else (yield pattern, arg)):
                     m.undo(mark)
                     break
             else:

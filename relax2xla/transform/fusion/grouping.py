@@ -106,11 +106,15 @@ def single_assignment(blocks: Iterable[DataflowBlock]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A function of a group: its name, what it gives, and symbols that it takes as a shape."""
+    """A function of a group: its name, what it gives, and symbols that it takes as a shape.
+
+    is_static: its struct infos have no symbols, so that calls give what the function does
+    """
 
     gvar: GlobalVar
     result: StructInfo
     symbols: Sequence[tir.Var]
+    is_static: bool
 
 
 class Fuser:
@@ -157,7 +161,11 @@ class _Fused(Rewriter):
             return super().block(block)
         parts: dict[Group | Var, list[Binding]] = {}
         for b in block.bindings:
-            parts.setdefault(self.groups.get(b.var, b.var), []).append(b)
+            key = self.groups.get(b.var, b.var)
+            if key in parts:
+                parts[key].append(b)
+            else:
+                parts[key] = [b]
         holders = {
             key: _Holder(bindings, self.fuser.lift_constants)
             for key, bindings in parts.items()
@@ -176,13 +184,15 @@ class _Fused(Rewriter):
         self, block: DataflowBlock, holders: Mapping[Group, _Holder]
     ) -> dict[Group | Var, dict[Group | Var, None]]:
         """Which part of the block reads which others; what is read becomes a result."""
-        own = {b.var for b in block.bindings}
+        groups, own = self.groups, {b.var for b in block.bindings}
         needs: dict[Group | Var, dict[Group | Var, None]] = {}
         for b in block.bindings:
-            here = self.groups.get(b.var, b.var)
-            found = needs.setdefault(here, {})
+            here = groups.get(b.var, b.var)
+            found = needs.get(here)
+            if found is None:
+                found = needs[here] = {}
             for var in used_vars(b.value):
-                there = self.groups.get(var, var)
+                there = groups.get(var, var)
                 if there is here or var not in own:
                     continue
                 found[there] = None
@@ -205,12 +215,14 @@ class _Fused(Rewriter):
                 yield VarBinding(item, new, last.span)
                 new = item
             args.append(new)
+        known = made.result if made.is_static else None
+        call = Call(gvar, args, span=last.span, struct_info=known)
         if len(holder.results) == 1:
             (var,) = holder.results
-            yield self.binding(VarBinding(var, Call(gvar, args, span=last.span), last.span))
+            yield self.binding(VarBinding(var, call, last.span))
             return
         whole = DataflowVar(last.var.name_hint, made.result, last.span)
-        yield VarBinding(whole, Call(gvar, args, span=last.span), last.span)
+        yield VarBinding(whole, call, last.span)
         for b in holder.bindings:
             if b.var in holder.results:
                 item = TupleGetItem(whole, holder.results[b.var])
@@ -222,9 +234,9 @@ class _Fused(Rewriter):
         known = None if key is None else self.fuser.made.get(key)
         if known is not None:
             return known
-        func, symbols = holder.function(group.attrs)
+        func, symbols, is_static = holder.function(group.attrs)
         gvar = self.fuser.builder.add_func(func, holder.name)
-        made = _Made(gvar, func.ret_struct_info, symbols)
+        made = _Made(gvar, func.ret_struct_info, symbols, is_static)
         if key is not None:
             self.fuser.made[key] = made
         return made
@@ -238,6 +250,10 @@ def _in_order(
     done: set[Group | Var] = set()
     open_parts: dict[Group | Var, None] = {}
     for first in parts:
+        if first not in done and done.issuperset(needs.get(first, ())):
+            done.add(first)
+            yield first
+            continue
         stack: list[tuple[Group | Var, bool]] = [(first, False)]
         while stack:
             part, ready = stack.pop()
@@ -369,10 +385,11 @@ class _Holder:
             return None
         return (tuple(rows), tuple(taken), tuple([places[v] for v in self.results]), held)
 
-    def function(self, attrs: Mapping[str, Any]) -> tuple[Function, Sequence[tir.Var]]:
+    def function(self, attrs: Mapping[str, Any]) -> tuple[Function, Sequence[tir.Var], bool]:
         """The function of the group, with variables and symbols of its own.
 
-        Beside it, the symbols that the call has to give as a shape.
+        Beside it, the symbols that the call has to give as a shape, and whether there are none at
+        all in what it takes.
         """
         params = [
             p
@@ -392,7 +409,7 @@ class _Holder:
             func = Function([*params, shape], seq, attrs=held)
         # Its variables are new; symbols that the function has are those of the caller.
         symbolic = symbols or any(symbols_of(p.struct_info_) for p in params)
-        return (copy_with_new_vars(func) if symbolic else func), symbols
+        return (copy_with_new_vars(func) if symbolic else func), symbols, not symbolic
 
 
 class _Inside(Rewriter):
