@@ -180,8 +180,9 @@ def _operator(name: str, *args: Any) -> Call:
 class Var(Expr):
     """A variable of a Relax function, bound once. Identity is the object, not the name."""
 
-    __slots__ = ("vid",)
-    vid: Id
+    # The identity is made when it is asked for: of most variables it never is.
+    __slots__ = ("_vid",)
+    _vid: str | Id
 
     def __init__(
         self,
@@ -189,14 +190,28 @@ class Var(Expr):
         struct_info: StructInfo | None = None,
         span: Span | None = None,
     ) -> None:
-        self.vid = name_hint if isinstance(name_hint, Id) else Id(name_hint)
+        self._vid = name_hint
         self.struct_info_ = struct_info
         self.span = span
 
     @property
+    def vid(self) -> Id:
+        """The identity of the variable, which passes keep where they make it anew."""
+        known = self._vid
+        if isinstance(known, Id):
+            return known
+        made = self._vid = Id(known)
+        return made
+
+    @vid.setter
+    def vid(self, vid: Id) -> None:
+        self._vid = vid
+
+    @property
     def name_hint(self) -> str:
         """The name shown to people; need not be unique."""
-        return self.vid.name_hint
+        known = self._vid
+        return known if isinstance(known, str) else known.name_hint
 
 
 class DataflowVar(Var):

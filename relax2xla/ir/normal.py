@@ -7,6 +7,7 @@ shared. The walk is iterative; only branches and nested functions cost a few Pyt
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from relax2xla.errors import BuilderError
 from relax2xla.ir.base import Span
@@ -36,7 +37,8 @@ from relax2xla.ir.rewrite import (
     bindings_of,
     children,
     holders_deep,
-    post_order_deep,
+    inner_children,
+    post_order,
 )
 from relax2xla.ir.struct_info import StructInfo
 
@@ -45,7 +47,7 @@ OPERANDS = (*LEAVES, Tuple)
 
 def is_normal(root: Expr) -> bool:
     """Whether an expression and all that is inside it is in A-normal form."""
-    for node in post_order_deep(root):
+    for node in post_order(root, below=_doubtful):
         if isinstance(node, SeqExpr):
             if not is_operand(node.body):
                 return False
@@ -58,6 +60,15 @@ def is_normal(root: Expr) -> bool:
         elif not all(map(is_operand, children(node))) or specific(node, None) is not node:
             return False
     return True
+
+
+def _doubtful(node: Expr) -> Sequence[Expr]:
+    """What is in ``node`` without leaves and calls of leaves that are normal: most nodes are."""
+    return [
+        k
+        for k in inner_children(node)
+        if not (_is_flat(k) and getattr(cast(Call, k).op, "normal", None) is None)
+    ]
 
 
 def specific(node: Expr, builder: Normalizer | None) -> Expr:
@@ -100,15 +111,19 @@ class NameSupply:
 
     def fresh(self, prefix: str) -> str:
         """``prefix``, with the lowest number after it that makes it new."""
-        prefix = prefix.replace(".", "_") or "v"
-        if prefix not in self._next:
-            self._next[prefix] = 0
-            return prefix
-        count = self._next[prefix] + 1
-        while (name := f"{prefix}{count}") in self._next:
+        known = self._next
+        count = known.get(prefix)
+        if count is None:
+            prefix = prefix.replace(".", "_") or "v"
+            count = known.setdefault(prefix, -1)
+            if count < 0:
+                known[prefix] = 0
+                return prefix
+        count += 1
+        while (name := f"{prefix}{count}") in known:
             count += 1
-        self._next[prefix] = count
-        self._next[name] = 0
+        known[prefix] = count
+        known[name] = 0
         return name
 
 
@@ -199,7 +214,7 @@ class Normalizer:
         """Append the bindings of a block of the kind that is open, all in A-normal form."""
         reserve = self._names.reserve
         for b in bindings:
-            reserve(b.var.vid.name_hint)
+            reserve(b.var.name_hint)
         self._frame("emit_all_normalized").bindings += bindings
         self._values.update([(b.var, b.value) for b in bindings])
 

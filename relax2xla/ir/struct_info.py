@@ -144,12 +144,13 @@ class TensorStructInfo(StructInfo):
     then ``ndim`` may be known; -1 unknown). ``dtype`` "" means unknown.
     """
 
-    __slots__ = ("_shape", "dims", "dtype", "ndim", "vdevice")
+    __slots__ = ("_hash", "_shape", "dims", "dtype", "ndim", "vdevice")
     dims: Dims | None
     dtype: str
     ndim: int
     vdevice: VDevice | None
     _shape: Expr | None
+    _hash: int
 
     def __init__(
         self,
@@ -222,7 +223,13 @@ class TensorStructInfo(StructInfo):
         return self.dims == other.dims and self.vdevice == other.vdevice
 
     def __hash__(self) -> int:
-        return hash((self.dims if self.dims is not None else self._shape, self.dtype))
+        # Keys of calls hold the same struct infos again and again.
+        try:
+            return self._hash
+        except AttributeError:
+            shape = self.dims if self.dims is not None else self._shape
+            self._hash = hash((shape, self.dtype))
+            return self._hash
 
 
 class DTensorStructInfo(StructInfo):

@@ -104,19 +104,16 @@ class Adjoints:
                 if partial is not None:
                     self.add(operand, partial)
             return
-        for place, partial in partials.emitted(self.builder):
+        of, bind = self.of, self.builder.bind_normal
+        for place, partial in partials.emitted(bind):
             operand = call.args[place]
             assert isinstance(operand, Var)
-            self._add_flat(operand, partial)
-
-    def _add_flat(self, var: Var, partial: Expr) -> None:
-        """Add a leaf or a flat call to the adjoint of a tensor."""
-        known = self.of.get(var)
-        if known is not None:
-            if isinstance(partial, Call):
-                partial = self.builder.bind_normal(partial)
-            partial = total(known, partial)
-        self.of[var] = self.builder.bind_normal(partial, f"{var.name_hint}_adjoint")
+            known = of.get(operand)
+            if known is not None:
+                if isinstance(partial, Call):
+                    partial = bind(partial)
+                partial = total(known, partial)
+            of[operand] = bind(partial, f"{operand.name_hint}_adjoint")
 
     def _partials(self, var: Var, call: Call, adjoint: Var) -> Sequence[Expr | None] | Flat:
         op = call.op
@@ -236,10 +233,10 @@ def zeros(info: StructInfo) -> Expr:
 
 def total(a: Expr, b: Expr) -> Expr:
     """The sum of two adjoints of one variable."""
-    info = a.struct_info
+    info = a.struct_info_
     if isinstance(info, TupleStructInfo):
         return Tuple([total(x, y) for x, y in zip(a, b, strict=True)])
-    if of_numbers(info) and info == b.struct_info:
+    if info is not None and info == b.struct_info_ and of_numbers(info):
         return Call(_ADD, [a, b], struct_info=info)  # without inference, which knows
     return relax("add", a, b)
 

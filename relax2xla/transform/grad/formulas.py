@@ -7,10 +7,9 @@ the first call is kept as steps over its variables, and made again over those of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from relax2xla.builder import BlockBuilder
 from relax2xla.ir import Call, Expr, Tuple, TupleGetItem, TupleStructInfo, Var
 from relax2xla.ir.op import Op, PrimalGradient, is_op
 from relax2xla.ir.rewrite import LEAF_TYPES, children, post_order
@@ -41,7 +40,7 @@ class Formulas:
         if key is None:
             return wanted(rule(var, call, adjoint, None))
         info = adjoint.struct_info_
-        key = (rule, info is var.struct_info_ or info, key)
+        key = (info is var.struct_info_ or info, key)
         inputs = [var, adjoint, *leaves]
         steps = self._known.get(key, _NEW)
         if isinstance(steps, _Steps):
@@ -188,10 +187,10 @@ class Flat:
     def __init__(self, steps: _Steps, inputs: Sequence[Var]) -> None:
         self.steps, self.inputs = steps, inputs
 
-    def emitted(self, builder: BlockBuilder) -> Iterator[tuple[int, Expr]]:
+    def emitted(self, bind: Callable[[Call], Var]) -> Iterator[tuple[int, Expr]]:
         """A leaf or a flat call for each operand that has one, behind the bindings that it needs.
 
-        With the place of the operand.
+        With the place of the operand. ``bind``: BlockBuilder's ``bind_normal``.
         """
         plan = self.steps.plan
         assert plan is not None
@@ -201,7 +200,7 @@ class Flat:
             for at, node, places in before:
                 kids = [values[p] for p in places]
                 if isinstance(node, Call):
-                    values[at] = builder.bind_normal(Call.make(node, kids))
+                    values[at] = bind(Call.make(node, kids))
                 else:
                     values[at] = Tuple(kids)
             if step is None:

@@ -87,7 +87,7 @@ class Gradient(Pass):
         name = f"{self.func_name}_adjoint"
         made = remove_all_unused(without_double_transposes(made)).with_attr("global_symbol", name)
         if any(is_op(b.value, WITH_GRAD) for b in bindings_deep(func)):
-            made = rewrite_function(made, rule=_without_grad)
+            made = rewrite_function(made, rule=_without_grad, leaves=False)
         builder.add_func(made, name)
         return builder.get()
 

@@ -211,7 +211,7 @@ class _Lifter(Rewriter):
             passed = inside[v][1] if v in inside else [self.env.get(v, v)]
             for value in passed:
                 if isinstance(value, Var):
-                    captured.setdefault(value, Var(value.vid.name_hint, value.struct_info_))
+                    captured.setdefault(value, Var(value.name_hint, value.struct_info_))
             if v in inside:
                 self._inside[v] = inside[v][0], [captured[p] for p in passed]
             elif isinstance(known := self.env.get(v, v), Var):
