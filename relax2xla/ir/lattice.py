@@ -185,7 +185,7 @@ def map_dims(
 
 def substitute(info: StructInfo, env: SymMap, held: Held | None = None) -> StructInfo:
     """``info`` with symbolic variables replaced, dimensions simplified; ``held`` of map_dims."""
-    if not env and held is None:
+    if (not env and held is None) or of_numbers(info):
         return info
 
     def one(d: Dim) -> Dim:
@@ -257,6 +257,8 @@ def erase(
     A shape with such a dimension becomes its rank, a scalar its dtype; so do shapes that a
     variable holds which is not ``visible`` (left out: all are).
     """
+    if of_numbers(info):
+        return info
 
     def one(d: Dim) -> Dim | None:
         return d if isinstance(d, int) or all(map(known, tir.free_vars(d))) else None

@@ -50,6 +50,9 @@ LEAF_TYPES: Final = frozenset(
     }
 )
 
+# What a rule is asked about that sees no leaves.
+_RULED: Final = (Call, TupleGetItem)
+
 
 def children(node: Expr) -> Sequence[Expr]:
     """Sub-expressions of a plain expression, in order of evaluation.
@@ -170,6 +173,11 @@ def deep_children(node: Expr) -> Sequence[Expr]:
     return children(node)
 
 
+def inner_children(node: Expr) -> Sequence[Expr]:
+    """:func:`deep_children` that are no leaves: what is below most calls is left out."""
+    return [k for k in deep_children(node) if type(k) not in LEAF_TYPES]
+
+
 def reads(value: Expr, *, inside: bool = False) -> list[Var]:
     """Variables that ``value`` reads, in order, each as often as it does.
 
@@ -220,7 +228,16 @@ def holders_deep(root: Expr) -> Iterator[Expr]:
         if isinstance(node, SeqExpr | Function | If):
             seen.add(id(node))
             yield node
-        stack += [k for k in deep_children(node) if type(k) not in LEAF_TYPES and not _is_flat(k)]
+        if type(node) is SeqExpr:
+            below = [b.value for block in node.blocks for b in block.bindings]
+            below.append(node.body)
+        else:
+            below = deep_children(node)
+        for k in below:
+            if type(k) is Call and type(k.op) is Op and LEAF_TYPES.issuperset(map(type, k.args)):
+                continue  # as most are
+            if type(k) not in LEAF_TYPES and not _is_flat(k):
+                stack.append(k)
 
 
 def bindings_of(seq: SeqExpr) -> Iterator[Binding]:
@@ -242,8 +259,9 @@ class Rewriter:
     """Rebuild functions under a substitution and an optional rule.
 
     ``values`` maps variables to expressions, ``symbolic`` symbolic variables to dimensions;
-    ``rule`` sees every rebuilt plain expression and may give another in its place. Variables whose
-    struct info changes are replaced by new ones of the same name.
+    ``rule`` sees every rebuilt plain expression and may give another in its place; without
+    ``leaves`` it is asked about calls and fields of tuples alone. Variables whose struct info
+    changes are replaced by new ones of the same name.
     """
 
     def __init__(
@@ -251,17 +269,20 @@ class Rewriter:
         symbolic: Mapping[tir.Var, tir.Dim] | None = None,
         values: Mapping[Var, Expr] | None = None,
         rule: Rule | None = None,
+        leaves: bool = True,
     ) -> None:
         self.symbolic = dict(symbolic or {})
         self.env: dict[Var, Expr] = dict(values or {})
         self.rule = rule
+        self._leaf_rule = rule if leaves else None
         self._binds = bool(values)
         # Whether nothing but ``env`` and ``symbolic`` changes leaves.
         own = type(self)
-        self._plain = rule is None and own.leaf is Rewriter.leaf and own._node is Rewriter._node
+        same = own.leaf is Rewriter.leaf and own._node is Rewriter._node
+        self._plain = same and self._leaf_rule is None
         self._own_vars = own.var is Rewriter.var
         # Whether a binding stays that reads nothing of ``env``.
-        self._keeps = self._plain and self._own_vars and own.expr is Rewriter.expr
+        self._keeps = self._plain and rule is None and self._own_vars and own.expr is Rewriter.expr
         self._infos: dict[int, tuple[StructInfo, StructInfo]] = {}
 
     def info(self, info: StructInfo) -> StructInfo:
@@ -347,19 +368,14 @@ class Rewriter:
             # What most bindings hold: an operator on variables, constants, and tuples of these.
             args = self.flat_args(root.args)
             if args is not None:
-                new = root if args is root.args else rebuild(root, args)
-                if self.env and isinstance(new, Call) and new.sinfo_args:
-                    new = self.symbols_in(new)
-                return new
+                return self._ruled(root if args is root.args else rebuild(root, args))
         kids = children(root)
         if all([type(k) in LEAF_TYPES for k in kids]):
             # A-normal form: no walk is needed.
             if self._plain and not self.symbolic and isinstance(root, Call | TupleGetItem | Tuple):
                 env = self.env
-                new = rebuild(root, [env.get(k, k) if isinstance(k, Var) else k for k in kids])
-                if env and isinstance(new, Call) and new.sinfo_args:
-                    new = self.symbols_in(new)
-                return new
+                new = [env.get(k, k) if isinstance(k, Var) else k for k in kids]
+                return self._ruled(rebuild(root, new))
             return self._node(root, [self._node(k, ()) for k in kids])
         if _is_flat(root):
             new = [self._node(k, [self._node(f, ()) for f in children(k)]) for k in kids]
@@ -368,6 +384,12 @@ class Rewriter:
         for node in post_order(root):
             done[id(node)] = self._node(node, [done[id(k)] for k in children(node)])
         return done[id(root)]
+
+    def _ruled(self, node: Expr) -> Expr:
+        """A node over leaves that are done, under a rule that sees no leaves."""
+        if self.env and isinstance(node, Call) and node.sinfo_args:
+            node = self.symbols_in(node)
+        return self.rule(node) or node if self.rule and isinstance(node, _RULED) else node
 
     def flat_args(self, args: Sequence[Expr]) -> Sequence[Expr] | None:
         """Leaves, and tuples of leaves, with variables replaced; None where there is more.
@@ -394,7 +416,7 @@ class Rewriter:
         if not kids and not isinstance(node, Call | Tuple):
             new = self.leaf(node)
             if type(new) in LEAF_TYPES:  # most nodes are
-                return new if self.rule is None else self.rule(new) or new
+                return new if self._leaf_rule is None else self._leaf_rule(new) or new
         else:
             new = rebuild(node, kids)
         if isinstance(new, If):
@@ -403,9 +425,9 @@ class Rewriter:
                 new = If(new.cond, a, b, new.span)
         elif isinstance(new, Call) and (self.symbolic or (self.env and new.sinfo_args)):
             new = self.symbols_in(new)
-        if self.rule is not None and not isinstance(new, Function | SeqExpr):
-            new = self.rule(new) or new
-        return new
+        if self._leaf_rule is None:
+            return self.rule(new) or new if self.rule and isinstance(new, _RULED) else new
+        return new if isinstance(new, Function | SeqExpr) else self._leaf_rule(new) or new
 
     def binding(self, b: Binding) -> Binding:
         """One binding; later uses see the new variable."""
@@ -498,6 +520,7 @@ def rewrite_function(
     symbolic: Mapping[tir.Var, tir.Dim] | None = None,
     values: Mapping[Var, Expr] | None = None,
     rule: Rule | None = None,
+    leaves: bool = True,
 ) -> Function:
     """``func`` under a substitution of symbolic variables and of variables; see Rewriter."""
-    return Rewriter(symbolic, values, rule).function(func)
+    return Rewriter(symbolic, values, rule, leaves).function(func)

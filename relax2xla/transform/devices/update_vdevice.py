@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relax2xla.errors import TransformError
@@ -12,6 +14,7 @@ from relax2xla.ir import (
     FuncStructInfo,
     Function,
     IRModule,
+    Op,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
@@ -59,7 +62,7 @@ class UpdateVDevice(Pass):
 
 class _Renamed(Rewriter):
     def __init__(self, old: VDevice, new: VDevice) -> None:
-        super().__init__(rule=self._named)
+        super().__init__(rule=self._constant)
         self.old, self.new = old, new
 
     def info(self, info: StructInfo) -> StructInfo:
@@ -82,19 +85,23 @@ class _Renamed(Rewriter):
         ret = self.info(made.ret_struct_info)
         return made if ret is made.ret_struct_info else made.replace(ret_struct_info=ret)
 
-    def _named(self, node: Expr) -> Expr | None:
-        """Calls and constants that name the device."""
-        if isinstance(node, Constant) and node.struct_info_ is not None:
-            info = self.info(node.struct_info_)
-            return None if info is node.struct_info_ else Constant(node.data, info, node.span)
-        if not isinstance(node, Call) or not (node.attrs or node.sinfo_args):
-            return None
-        attrs: dict[str, Any] = {
-            k: self.new if isinstance(v, VDevice) and v == self.old else v
-            for k, v in node.attrs.items()
-        }
+    def _node(self, node: Expr, kids: Sequence[Expr]) -> Expr:
+        """Calls that name the device, or are on it: nothing has to be inferred again."""
+        if not isinstance(node, Call):
+            return super()._node(node, kids)
+        op, args = (node.op, kids) if isinstance(node.op, Op) else (kids[0], kids[1:])
+        attrs: Mapping[str, Any] = node.attrs
+        if any(v == self.old for v in attrs.values() if isinstance(v, VDevice)):
+            attrs = {k: self.new if v == self.old else v for k, v in attrs.items()}
         infos = [self.info(i) for i in node.sinfo_args]
-        same = all(a is b for a, b in zip(infos, node.sinfo_args, strict=True))
-        if same and all(attrs[k] is v for k, v in node.attrs.items()):
+        info = None if node.struct_info_ is None else self.info(node.struct_info_)
+        old = (node.op, *node.args, attrs, *node.sinfo_args, node.struct_info_)
+        if all(map(operator.is_, old, (op, *args, node.attrs, *infos, info))):
+            return node
+        return Call(op, args, attrs, infos, node.span, struct_info=info)
+
+    def _constant(self, node: Expr) -> Expr | None:
+        if not isinstance(node, Constant) or node.struct_info_ is None:
             return None
-        return Call(node.op, node.args, attrs, infos, node.span)
+        info = self.info(node.struct_info_)
+        return None if info is node.struct_info_ else Constant(node.data, info, node.span)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from relax2xla.analysis.variables import used_vars
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import TransformError
 from relax2xla.ir import (
@@ -30,7 +31,7 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.lattice import dims_equal
-from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep
+from relax2xla.ir.rewrite import Rewriter, bindings_of
 from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.tir import Dim
 from relax2xla.transform.core import Pass, PassContext, register
@@ -248,10 +249,10 @@ class _Unfolding:
 
     def _refuse_inside(self, var: Var, value: Expr) -> None:
         """TransformError for an object where nothing says what becomes of it."""
-        if isinstance(value, Tuple | TupleGetItem):
+        if isinstance(value, Tuple | TupleGetItem) or not self.objects:
             return
-        found = next((n for n in post_order_deep(value) if n in self.objects), None)
-        if isinstance(found, Var):
+        found = next((v for v in used_vars(value) if v in self.objects), None)
+        if found is not None:
             what = "a branch" if isinstance(value, If | SeqExpr | Function) else f"{value}"[:80]
             raise TransformError(
                 f"`{var.name_hint}` uses the object `{found.name_hint}` in {what}, which has no "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import TransformError
@@ -22,7 +22,7 @@ from relax2xla.ir import (
     Tuple,
     TupleStructInfo,
 )
-from relax2xla.ir.rewrite import children, post_order_deep, rewrite_function
+from relax2xla.ir.rewrite import children, inner_children, post_order, rewrite_function
 from relax2xla.ir.struct_info import show
 from relax2xla.tir import PrimExpr, PrimFunc, Var
 from relax2xla.tir.buffer import Buffer, PointerVar
@@ -50,7 +50,7 @@ class SpecializePrimFuncBasedOnCallSite(Pass):
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         sites = _Sites(mod)
         changed = {
-            gvar: rewrite_function(func, rule=sites.call)
+            gvar: rewrite_function(func, rule=sites.call, leaves=False)
             for gvar, func in mod.relax_functions().items()
             if not func.attrs.get(PRIMITIVE)
         }
@@ -65,6 +65,8 @@ class _Sites:
         self.builder = BlockBuilder(mod)
         self.made: dict[GlobalVar, PrimFunc] = {}
         self.known: dict[Site, GlobalVar] = {}
+        # The same by what calls say, which costs less to compare.
+        self.by_infos: dict[tuple[Any, ...], GlobalVar] = {}
         self.elsewhere = _named_elsewhere(mod)
 
     def call(self, node: Expr) -> Expr | None:
@@ -76,6 +78,18 @@ class _Sites:
         kernel = self.mod.functions.get(name) if isinstance(name, GlobalVar) else None
         if not isinstance(name, GlobalVar) or not isinstance(kernel, PrimFunc):
             return None
+        key = (name, node.args[1].struct_info_, node.sinfo_args, node.attrs)
+        found = self.by_infos.get(key)
+        if found is None:
+            found = self.by_infos[key] = self._kernel(node, name, kernel)
+        if found is name:
+            return None
+        args = [found, *node.args[1:]]
+        info = node.struct_info
+        return Call(node.op, args, node.attrs, node.sinfo_args, node.span, struct_info=info)
+
+    def _kernel(self, node: Call, name: GlobalVar, kernel: PrimFunc) -> GlobalVar:
+        """The kernel for a call of ``kernel``, made where it is the first of its kind."""
         infos = _tensors(node, name)
         handles = [p for p in kernel.params if p in kernel.buffer_map]
         if len(handles) != len(infos):
@@ -94,12 +108,7 @@ class _Sites:
             else:
                 self.made[name] = func
                 self.known[site] = name
-        found = self.known[site]
-        if found is name:
-            return None
-        args = [found, *node.args[1:]]
-        info = node.struct_info
-        return Call(node.op, args, node.attrs, node.sinfo_args, node.span, struct_info=info)
+        return self.known[site]
 
 
 def _is_site(node: Expr) -> bool:
@@ -111,7 +120,7 @@ def _named_elsewhere(mod: IRModule) -> set[GlobalVar]:
     found: set[GlobalVar] = set()
     for func in mod.relax_functions().values():
         left = bool(func.attrs.get(PRIMITIVE))
-        for node in post_order_deep(func):
+        for node in post_order(func, below=inner_children):
             below = children(node)
             if _is_site(node) and not left:
                 below = below[1:]

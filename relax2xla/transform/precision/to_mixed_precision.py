@@ -188,6 +188,17 @@ def _only_half(to: Dtypes) -> Dtypes:
     return HALF if to == HALF else None
 
 
+def _is_full(arg: Expr) -> bool:
+    """Whether an operand is a variable for a float32 tensor: most that do not fit are."""
+    info = arg.struct_info_
+    return isinstance(arg, Var) and type(info) is TensorStructInfo and info.dtype == FULL
+
+
+def _has_floats(args: Iterable[Expr]) -> bool:
+    """Whether tensors among ``args`` are float16 or float32."""
+    return any(d in (HALF, FULL) for a in args for d in _leaves(_dtypes(a.struct_info)))
+
+
 def _fits_half(args: Iterable[Expr]) -> bool:
     """Whether tensors among ``args`` are float16, or constants that it can hold."""
     for a in args:
@@ -329,6 +340,10 @@ class _Mixed:
         return DataflowBlock(out, block.span)
 
     def _bind(self, b: Binding, value: Expr, emitter: Emitter) -> None:
+        if value is b.value and b.var.struct_info_ is value.struct_info_:
+            emitter.out.append(b)
+            emitter.note(b.var, value)
+            return
         renamed: dict[Var, Var] = {}
         var = retyped(b.var, with_info(value), renamed)
         self.local.update(renamed)
@@ -339,15 +354,18 @@ class _Mixed:
 
     def _stored(self, var: Var, emitter: Emitter) -> None:
         """Hold ``var`` in float16, if whatever reads it in this block wants that."""
+        wanted = self.wanted.get(var)
+        if wanted is None or wanted == FULL:
+            return
         now = self._now(var)
-        half = _cast(now, _only_half(self.wanted.get(var)))
+        half = _cast(now, _only_half(wanted))
         if half is not now:
             self.local[var] = emitter.operand(half, var.span)
 
     def _now(self, expr: Expr) -> Expr:
         """``expr`` over what takes the place of variables here."""
         if isinstance(expr, Var):
-            return self.local.get(expr, expr)
+            return self.local.get(expr, expr) if self.local else expr
         if isinstance(expr, Tuple):
             new = [self._now(f) for f in expr.fields]
             same = all(a is b for a, b in zip(new, expr.fields, strict=True))
@@ -363,8 +381,9 @@ class _Mixed:
         """What takes the place of the value of ``b``."""
         value = b.value
         if isinstance(value, Call):
-            made = self._call(value, _policy(value))
-            if isinstance(b.var, DataflowVar) and _policy(value) == "half":
+            policy = _policy(value)
+            made = self._call(value, policy)
+            if isinstance(b.var, DataflowVar) and policy == "half":
                 return _cast(made, _dtypes(made.struct_info, HALF))
         elif isinstance(value, TupleGetItem):
             whole = self._now(value.tuple_value)
@@ -389,8 +408,7 @@ class _Mixed:
             return self._in(HALF, call, attrs)
         if policy == "follow":
             now = [self._now(a) for a in call.args]
-            floats = {d for a in now for d in _leaves(_dtypes(a.struct_info))} & {HALF, FULL}
-            if floats and _fits_half(now):
+            if not any(map(_is_full, now)) and _has_floats(now) and _fits_half(now):
                 assert self.emitter is not None
                 start = len(self.emitter.out)
                 try:
