@@ -4,7 +4,9 @@ XLA:CPU has no fast road for ``groups == channels``; as sums of shifted products
 (:class:`~relax2xla.transform.cpu.depthwise.ExpandDepthwise`) each pixel is read once for each tap.
 A function in C++ reads it once for each row of the window: a 5x5 on 672 channels of 14x14 takes
 0.07 ms instead of 0.27, a 7x7 on eight images of 64 channels of 28x28 0.36 ms instead of 1.28 (one
-core with AVX-512). It takes images in either order, a bias, and activations behind it.
+core with AVX-512). It takes images in either order, a bias, and activations behind it. An image
+that is a product for it alone, as in inverted residuals, is made as far as it is read: it would be
+the largest tensor of the network, written to memory and read back.
 
 As with oneDNN (:mod:`relax2xla.transform.cpu.call_onednn`) programs hold composites with their
 forms in rows, and the choice is made where they run (:mod:`relax2xla.vm.pjrt.native_calls`).
@@ -20,11 +22,19 @@ from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, Rule
 from relax2xla.ir import Call, Expr, Function, IRModule, Op
 from relax2xla.ir.op import call_attrs
-from relax2xla.kernels.depthwise import FAMILY, Convolution, WeightGradient
+from relax2xla.kernels import products
+from relax2xla.kernels.depthwise import FAMILY, Convolution, Expanded, WeightGradient, pays
 from relax2xla.kernels.native import ENDINGS, may_call
 from relax2xla.transform.core import Pass, PassContext, register
+from relax2xla.transform.cpu.call_products import unpacked
 from relax2xla.transform.cpu.depthwise import gradient_of, gradient_rows, in_its_order, is_depthwise
-from relax2xla.transform.cpu.native_sites import Site, Sites, ended, with_composites
+from relax2xla.transform.cpu.native_sites import (
+    Site,
+    Sites,
+    composite_call,
+    ended,
+    with_composites,
+)
 from relax2xla.transform.cpu.windows import LAYOUTS, Windows, is_known
 
 _LAST, _FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
@@ -66,6 +76,11 @@ class _Calls(Sites):
 
     def rows(self, described: Convolution | WeightGradient, params: Sequence[Expr]) -> Expr:
         """See :class:`Sites`."""
+        if isinstance(described, Expanded):
+            x, panels, bias, *rest = params
+            plain = unpacked(panels, (described.given,), described.image[3])
+            image = ended(R.add(R.matmul(x, plain), bias), described.first)
+            return _convolved(described, image, *rest)
         if isinstance(described, Convolution):
             return _convolved(described, *params)
         return gradient_rows(described, *params)
@@ -88,8 +103,9 @@ class _Calls(Sites):
             (top, left, bottom, right),
             layout,
         )
-        made = self.composite(m, Site(described, image, m[_other]))
-        if made is not None and image is not m[_x]:
+        site = _expansion(m, described, image) or Site(described, image, m[_other])
+        made = self.composite(m, site)
+        if made is not None and site.image is not m[_x]:
             m.drop(m[_x])
         return made
 
@@ -137,6 +153,29 @@ def _convolved(call: Convolution, image: Expr, weight: Expr, bias: Expr) -> Expr
     )
     made = ended(R.add(made, bias), call.ending)
     return made if call.result_layout == "NHWC" else R.permute_dims(made, _FIRST)
+
+
+def _expansion(m: Match, call: Convolution, image: Expr) -> Site | None:
+    """A convolution with the product that makes its image, where that is for it alone."""
+    value = m.bound(image)
+    product = composite_call(value, products.FAMILY)
+    if not isinstance(product, products.Product) or product.added or m.uses(image) != 1:
+        return None
+    if call.image_layout != "NHWC" or product.result.shape != call.image:
+        return None
+    made = Expanded(
+        call.image,
+        call.window,
+        call.strides,
+        call.padding,
+        given=product.rows[-1],
+        first=product.ending,
+    )
+    if made.problem() or not pays(made):
+        return None
+    assert isinstance(value, Call)
+    x, panels, bias, _ = value.args
+    return Site(made, x, m[_other], more=(panels, bias))
 
 
 def _source(m: Match, image: Expr) -> tuple[Expr, str]:

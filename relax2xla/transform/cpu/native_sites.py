@@ -50,7 +50,7 @@ class Site(NamedTuple):
     """A composite: what it is for, and what it takes.
 
     described: a call of the family, with its ``ending`` and maybe ``added``; weight: as the call
-    takes it; bias: a vector; None: there is none
+    takes it; bias: a vector; None: there is none; more: operands between image and weight
     """
 
     described: Any
@@ -58,6 +58,7 @@ class Site(NamedTuple):
     weight: Expr
     bias: Expr | None = None
     added: Expr | None = None
+    more: tuple[Expr, ...] = ()
 
 
 class Sites(ABC):
@@ -144,9 +145,9 @@ class Sites(ABC):
         results = site.described.result.shape[self.axis(site.described)]
         bias = const(np.zeros(results, "float32")) if site.bias is None else site.bias
         if not self.adds:
-            return [site.image, site.weight, bias]
+            return [site.image, *site.more, site.weight, bias]
         added = const(np.zeros(1, "float32")) if site.added is None else site.added
-        return [site.image, site.weight, bias, added]
+        return [site.image, *site.more, site.weight, bias, added]
 
     def open(self, m: Match, at: Expr, uses: int = 1) -> Site | None:
         """The site that computes ``at``, where something can follow: all its ``uses`` do."""
@@ -287,6 +288,19 @@ def composite_of(
         sinfo_args=[TensorStructInfo(made.shape, made.dtype)],
         span=span,
     )
+
+
+def composite_call(value: Expr, family: Family) -> NativeCall | None:
+    """The call that ``value`` is a composite for; None where it is none of the family."""
+    if not isinstance(value, Call) or value.op is not Op.get(_COMPOSITE):
+        return None
+    attrs = call_attrs(value)
+    operands, result = list(map(tensor_of, value.args)), tensor_of(value)
+    known = [t for t in operands if t is not None]
+    if result is None or len(known) < len(operands):
+        return None
+    made = family.read(str(attrs["name"]), attrs["composite_attributes"], known, [result])
+    return None if isinstance(made, str) else made
 
 
 def tensor_of(value: Expr) -> Tensor | None:

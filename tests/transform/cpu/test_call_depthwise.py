@@ -11,13 +11,16 @@ import pytest
 
 import relax2xla as rx
 from relax2xla import op as R
+from relax2xla import processor
 from relax2xla.interop.jax import from_jax
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
+from relax2xla.kernels import depthwise, products
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.transform.core import run_alone
 from relax2xla.transform.cpu import call_depthwise
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise
+from relax2xla.transform.cpu.call_products import CallProducts
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
 
 from . import composites
@@ -98,6 +101,68 @@ def test_one_call_for_all(name: str) -> None:
     got = rx.VirtualMachine(rx.build(mod, "cpu"))["main"](x)
     np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-5, atol=2e-5)
     np.testing.assert_allclose(rx.testing.evaluate(made, [x]), expected, rtol=1e-5, atol=2e-5)
+
+
+GIVEN = (2, 9, 8, 4)
+
+
+def pointwise(x: rx.Expr) -> rx.Expr:
+    return R.add(R.matmul(x, rx.const(RNG.standard_normal((4, 6), "float32"))), vector())
+
+
+def kinds(mod: rx.IRModule) -> list[str]:
+    values = [b.value for b in bindings_of(mod["main"].body)]
+    named = [v.attrs["name"] for v in values if is_op(v, "relax.stablehlo.composite")]
+    return [name.rpartition(".")[2] for name in named]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their size, calls take the place of operators, and one that of two."""
+    monkeypatch.setattr(processor, "kind", lambda: "avx2")
+    monkeypatch.setattr(products, "FASTER", {"avx2": 0})
+    for least in ("_LARGE", "_LARGE_SHORT"):
+        monkeypatch.setattr(depthwise, least, 0)
+
+
+def read_twice(x: rx.Expr) -> rx.Expr:
+    made = R.nn.relu(pointwise(x))
+    return R.multiply(conv(made), made)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_product_for_it_alone_is_part_of_the_call() -> None:
+    mod = module(lambda x: R.nn.relu(conv(hardswish(pointwise(x)))), GIVEN)
+    made = CallDepthwise()(CallProducts()(mod))
+    assert kinds(made) == ["expanded"]
+    (found,) = attributes(made)
+    assert (found["first"], found["ending"]) == ("hardswish", "relu")
+    x = RNG.standard_normal(GIVEN, "float32")
+    expected = rx.testing.evaluate(mod["main"], [x])
+    np.testing.assert_allclose(rx.testing.evaluate(made, [x]), expected, rtol=1e-5, atol=2e-5)
+    got = rx.VirtualMachine(rx.build(mod, "cpu"))["main"](x)
+    np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    "body", [read_twice, lambda x: conv(R.add(pointwise(x), R.nn.relu(pointwise(x))))]
+)
+def test_other_products_stay(body: Body) -> None:
+    made = CallDepthwise()(CallProducts()(module(body, GIVEN)))
+    assert "expanded" not in kinds(made)
+    assert {"product", "convolution"} <= {*kinds(made)}
+
+
+def test_one_call_pays_where_it_saves_memory() -> None:
+    def call(size: int, channels: int, given: int, images: int = 1) -> depthwise.Expanded:
+        shape = (images, size, size, channels)
+        return depthwise.Expanded(shape, (3, 3), (1, 1), (1, 1, 1, 1), given=given)
+
+    assert depthwise.pays(call(112, 64, 16))
+    assert not depthwise.pays(call(14, 672, 112))
+    assert depthwise.pays(call(14, 672, 112, images=8))
+    assert not depthwise.pays(call(56, 960, 160))
 
 
 def test_hardswish_reads_the_sum_twice() -> None:

@@ -12,7 +12,14 @@ import pytest
 import torch
 
 from relax2xla.errors import TVMError
-from relax2xla.kernels.depthwise import ENDINGS, FAMILY, LAYOUTS, Convolution, WeightGradient
+from relax2xla.kernels.depthwise import (
+    ENDINGS,
+    FAMILY,
+    LAYOUTS,
+    Convolution,
+    Expanded,
+    WeightGradient,
+)
 from relax2xla.kernels.native import Call, Tensor
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
@@ -66,6 +73,30 @@ def test_convolutions(call: Convolution, layouts: tuple[str, str]) -> None:
     np.testing.assert_allclose(called(call, operands), wanted, rtol=1e-5, atol=2e-5)
 
 
+# Of products whose rows are short or long, and fill tiles or do not; bands that go on with lines of
+# the one before, and one that has all it reads.
+EXPANDED = [
+    Expanded((2, 9, 11, 32), (3, 3), (1, 1), (1, 1, 1, 1), given=5, first="relu"),
+    Expanded((1, 60, 31, 24), (5, 5), (2, 2), (2, 2, 2, 2), given=16, first="silu"),
+    Expanded((3, 8, 9, 5), (2, 4), (1, 2), (0, 3, 1, 0), given=3, first="hardswish"),
+    Expanded((1, 6, 40, 16), (9, 1), (3, 1), (8, 0, 9, 0), given=1),
+    Expanded((2, 150, 112, 72), (3, 3), (1, 1), (1, 1, 1, 1), given=12, first="relu6"),
+    Expanded((1, 5, 700, 200), (4, 3), (1, 1), (3, 1, 3, 1), given=2, first="gelu"),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("call", EXPANDED, ids=range(len(EXPANDED)))
+def test_convolutions_of_products(call: Expanded, layout: str) -> None:
+    call = replace(call, result_layout=layout, ending="relu" if layout == "NCHW" else "")
+    assert not call.problem()
+    operands = operands_of(call)
+    # What lies behind the last result of a panel is no number of the product.
+    operands[1][-1, :, (call.image[3] - 1) % 16 + 1 :] = 0
+    wanted = evaluate(form(call), operands)
+    np.testing.assert_allclose(called(call, operands), wanted, rtol=1e-5, atol=5e-5)
+
+
 @pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize("call", CONVOLUTIONS, ids=range(len(CONVOLUTIONS)))
 @pytest.mark.parametrize("layouts", [(a, b) for a in LAYOUTS for b in LAYOUTS])
@@ -107,7 +138,7 @@ def test_composites_become_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     small = WeightGradient((2, 9, 9, 8), (2, 9, 9, 8), (3, 3), (1, 1), 1, 1)
     large = CONVOLUTIONS[-1]
     of_large = WeightGradient(large.image, large.made, large.window, large.strides, 1, 1)
-    for call in (CONVOLUTIONS[1], small, large, of_large):
+    for call in (CONVOLUTIONS[1], EXPANDED[1], small, large, EXPANDED[4], of_large):
         operands = operands_of(call)
         got = run(program(call, FAMILY, form(call)), operands)
         np.testing.assert_array_equal(got, called(call, operands))
@@ -135,17 +166,26 @@ def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"padding": (1 << 21, 0, 0, 0)}, "too large"),
         ({"image_layout": "NHCW"}, "lie as one of"),
         ({"ending": "tanh"}, "what follows"),
+        ({"first": "tanh"}, "what follows"),
     ],
 )
 def test_what_files_bring_is_checked(change: dict[str, Any], why: str) -> None:
-    call = CONVOLUTIONS[0]
-    found = FAMILY.read(call.name, {**call.attributes, **change}, call.operands, [call.result])
-    assert isinstance(found, str)
-    assert why in found
+    calls = [c for c in (CONVOLUTIONS[0], EXPANDED[0]) if {*change} <= {*c.attributes}]
+    assert calls
+    for call in calls:
+        attributes = {**call.attributes, **change}
+        found = FAMILY.read(call.name, attributes, call.operands, [call.result])
+        assert isinstance(found, str)
+        assert why in found
 
 
 @pytest.mark.parametrize(
-    "call", [CONVOLUTIONS[2], WeightGradient((2, 9, 9, 8), (2, 9, 9, 8), (3, 3), (1, 1), 1, 1)]
+    "call",
+    [
+        CONVOLUTIONS[2],
+        EXPANDED[1],
+        WeightGradient((2, 9, 9, 8), (2, 9, 9, 8), (3, 3), (1, 1), 1, 1),
+    ],
 )
 def test_operands_of_other_shapes_are_refused(call: Convolution | WeightGradient) -> None:
     for place in range(len(call.operands)):

@@ -1,4 +1,5 @@
-/* Convolutions of planes with as many groups as channels, and the gradient of their weight.
+/* Convolutions of planes with as many groups as channels, also of a product that is made as far as it
+ * is read, and the gradient of their weight.
  *
  * Numbers are float32. Images are [n, height, width, channels], or [n, channels, height, width]
  * where a call says that channels come first; weights are [height, width, 1, channels]. A vector
@@ -8,6 +9,7 @@
  */
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
+#include <relax2xla/products/tile.h>
 #include <relax2xla/threads.h>
 #include <tvm/runtime/packed_func.h>
 
@@ -19,6 +21,7 @@
 namespace {
 
 using relax2xla::kLanes;
+using relax2xla::kPanel;
 using relax2xla::load;
 using relax2xla::store;
 using relax2xla::Vector;
@@ -29,6 +32,8 @@ constexpr int kPixels = kLanes == 16 ? 14 : 7;
 constexpr int kWidest = 7;
 // Numbers of the lines of an image, and multiplications that are worth a thread.
 constexpr int64_t kNear = 24 * 1024;
+// Numbers of the lines of all channels of a product.
+constexpr int64_t kShared = 96 * 1024;
 // How many pixels behind the one that is read come nearer.
 constexpr int64_t kAhead = 12;
 // Blocks of channels that share what caches are filled with.
@@ -163,7 +168,11 @@ void write(const Image& image, int64_t b, Channels channels, int64_t y, int64_t 
   }
   for (; p < pixels; ++p) {
     const float* from = lines.at(p);
-    for (int c = 0; c < count; ++c) to[c * plane + p * apart] = from[c];
+    if (!image.first) {
+      std::copy_n(from, count, to + p * apart);
+    } else {
+      for (int c = 0; c < count; ++c) to[c * plane + p] = from[c];
+    }
   }
 }
 
@@ -173,6 +182,68 @@ float* zeros(int64_t count) {
   memory.assign(static_cast<size_t>(count + relax2xla::kLine), 0.0f);
   return relax2xla::aligned(memory.data());
 }
+
+/* Of `width` vectors that lie together: where `out` says, `apart` numbers from each other. */
+void finish(const float* sums, float* out, int64_t apart, int64_t width, int64_t ending) {
+  relax2xla::with_ending(ending, [&](auto known) {
+    for (int64_t p = 0; p < width; ++p)
+      store(out + p * apart, relax2xla::activated<decltype(known)::value>(load(sums + p * kLanes)));
+  });
+}
+
+/* An image that is a product: pixels of `given` channels by a weight in panels, and what follows.
+ * It is never there as a whole. */
+struct Product {
+  const float *rows, *panels, *bias;
+  int64_t n, height, width, channels, given, ending;
+
+  /* Rows [y, y + rows) as vectors. */
+  void read(int64_t b, Channels channels, int64_t y, int64_t count, const Lines& lines) const {
+    constexpr int64_t kShort = 28;
+    float added[kLanes] = {};
+    std::copy_n(bias + channels.from, channels.count, added);
+    const float* const panel = panels + channels.from / kPanel * given * kPanel + channels.from % kPanel;
+    // Meanwhile the weight of the next channels comes nearer.
+    const int64_t pixels = count * width, tiles = (pixels + kRows - 1) / kRows;
+    relax2xla::Ahead ahead{nullptr, 0, given};
+    if (channels.from + kPanel < this->channels) ahead = relax2xla::ahead_of(panel + given * kPanel, tiles);
+    const float* const from = rows + (b * height + y) * width * given;
+    // Tiles of short rows would be small ones: all rows are one, and put apart then.
+    const bool is_short = width < kShort;
+    static thread_local std::vector<float> memory;
+    float* together = nullptr;
+    if (is_short) {
+      memory.resize(static_cast<size_t>(pixels * kLanes + relax2xla::kLine));
+      together = relax2xla::aligned(memory.data());
+      multiply(from, pixels, panel, added, &ahead, together);
+    }
+    for (int64_t line = 0; line < count; ++line) {
+      float* const to = lines.data + line * lines.pitch;
+      if (is_short) {
+        std::copy_n(together + line * width * kLanes, width * kLanes, to);
+      } else {
+        multiply(from + line * width * given, width, panel, added, &ahead, to);
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kRows = relax2xla::kMostRows;
+
+  /* `count` pixels by one vector of results. */
+  void multiply(const float* from, int64_t count, const float* panel, const float* added,
+                relax2xla::Ahead* ahead, float* to) const {
+    const relax2xla::Last last{nullptr, ending};
+    for (int64_t p = 0; p < count;) {
+      const relax2xla::Tile tile = relax2xla::tile_of(count - p, 1, given);
+      const float* const pixel = from + p * given;
+      tile.run(&pixel, 1, given, 1, 0, given, panel, given * kPanel, added, &last, ahead,
+               to + p * kLanes, kLanes);
+      p += tile.rows;
+    }
+    if (!relax2xla::in_registers(ending)) finish(to, to, kLanes, count, ending);
+  }
+};
 
 // -- rows of results -----------------------------------------------------------------------------
 /* `Pixels` neighbours: under them lie `rows` lines, the first of their taps at `pixels`. */
@@ -266,16 +337,7 @@ void with_sizes(int64_t width, int64_t step, F call) {
   }
 }
 
-// -- what follows a sum --------------------------------------------------------------------------
-/* Of `width` vectors that lie together: where `out` says, `apart` numbers from each other. */
-void finish(const float* sums, float* out, int64_t apart, int64_t width, int64_t ending) {
-  relax2xla::with_ending(ending, [&](auto known) {
-    for (int64_t p = 0; p < width; ++p)
-      store(out + p * apart, relax2xla::activated<decltype(known)::value>(load(sums + p * kLanes)));
-  });
-}
-
-// -- the two functions ---------------------------------------------------------------------------
+// -- the functions -------------------------------------------------------------------------------
 /* Windows over an image, and the lines that lie under bands of their rows. */
 struct Windows {
   int64_t height, width, steps, step, top, left;
@@ -284,23 +346,24 @@ struct Windows {
   // Vectors of a line, with the padding on both sides; numbers from a line to the next.
   int64_t line, pitch;
 
-  Windows(const Image& image, const Image& result, int64_t height, int64_t width, int64_t steps,
-          int64_t step, int64_t top, int64_t left)
+  template <typename Source>
+  Windows(const Source& image, const Image& result, int64_t height, int64_t width, int64_t steps,
+          int64_t step, int64_t top, int64_t left, int64_t near = kNear)
       : height(height), width(width), steps(steps), step(step), top(top), left(left) {
     rows = result.height;
     line = std::max((result.width - 1) * step + width, left + image.width);
     pitch = line * kLanes;
-    band = std::clamp<int64_t>((kNear / pitch - height) / steps + 1, 1, rows);
+    band = std::clamp<int64_t>((near / pitch - height) / steps + 1, 1, rows);
   }
 
   int64_t bands() const { return (rows + band - 1) / band; }
   int64_t lines() const { return (band - 1) * steps + height; }
   int64_t numbers() const { return lines() * pitch; }
 
-  /* Lines of the image under the rows [y, y + count) of windows: the first, and how many. */
-  std::pair<int64_t, int64_t> under(const Image& image, int64_t y, int64_t count) const {
+  /* Lines, of all there are, under the rows [y, y + count) of windows: the first, and how many. */
+  std::pair<int64_t, int64_t> under(int64_t lines, int64_t y, int64_t count) const {
     const int64_t from = std::max<int64_t>(0, y * steps - top);
-    const int64_t to = std::min(image.height, (y + count - 1) * steps - top + height);
+    const int64_t to = std::min(lines, (y + count - 1) * steps - top + height);
     return {from, std::max<int64_t>(0, to - from)};
   }
 
@@ -309,56 +372,96 @@ struct Windows {
             int64_t count) const {
     read(image, b, channels, from, count, Lines{memory + left * kLanes, image.width, pitch});
   }
+  void fill(float* memory, const Product& image, int64_t b, Channels channels, int64_t from,
+            int64_t count) const {
+    image.read(b, channels, from, count, Lines{memory + left * kLanes, image.width, pitch});
+  }
 };
 
-void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bias, int64_t steps,
-              int64_t step, int64_t top, int64_t left, int64_t image_first, int64_t result_first,
-              int64_t ending, const DLTensor* result) {
-  const Image from(image, image_first != 0), to(result, result_first != 0);
-  const auto* weights = static_cast<const float*>(weight->data);
-  const auto* biases = static_cast<const float*>(bias->data);
+/* Lines of one block of channels of an image that are in memory. Those that the next band reads as
+ * well are not made again. */
+struct Held {
+  int64_t block = -1, b = -1, low = 0, many = 0;
+
+  /* How many of the `count` lines from `first` on are there, now at the beginning. */
+  int64_t kept(float* lines, int64_t pitch, int64_t of_block, int64_t of, int64_t first, int64_t count) {
+    const bool goes_on = of_block == block && of == b && first >= low && first < low + many;
+    const int64_t both = goes_on ? std::min(count, low + many - first) : 0;
+    if (both > 0 && first > low)
+      std::copy_n(lines + (first - low) * pitch, both * pitch, lines);
+    *this = {of_block, of, first, count};
+    return both;
+  }
+};
+
+/* A block of channels that is computed: the lines under a band, the weight, and the bias. */
+struct Side {
+  float *lines, *weight;
+  int64_t block = -1;
+  Held held;
+  Vector bias = {};
+
+  void take(int64_t next, Channels c, const DLTensor* weights, const DLTensor* biases) {
+    if (next == block) return;
+    block = next;
+    const int64_t taps = weights->shape[0] * weights->shape[1], channels = weights->shape[3];
+    for (int l = 0; l < c.count; ++l) bias[l] = static_cast<const float*>(biases->data)[c.from + l];
+    for (int64_t t = 0; t < taps; ++t) {
+      const float* const tap = static_cast<const float*>(weights->data) + t * channels + c.from;
+      if (c.count == kLanes) {
+        store(weight + t * kLanes, load(tap));
+      } else {
+        std::copy_n(tap, c.count, weight + t * kLanes);
+      }
+    }
+  }
+};
+
+/* Each band of each block of channels, from an Image or a Product. `sides`: how many blocks take
+ * turns on a band; `near`: the numbers of their lines; `work`: multiplications for a result. */
+template <typename Source>
+void convolved(const Source& from, const DLTensor* weight, const DLTensor* bias, int64_t steps,
+               int64_t step, int64_t top, int64_t left, int64_t ending, const Image& to,
+               const Blocks& blocks, int64_t sides, int64_t near, int64_t work) {
   const int64_t height = weight->shape[0], width = weight->shape[1], taps = height * width;
-  const Windows w(from, to, height, width, steps, step, top, left);
-  const Blocks blocks{to.channels, !from.first && !to.first};
+  const Windows w(from, to, height, width, steps, step, top, left, near);
   auto run = [&](auto compiled_width, auto compiled_step) {
     constexpr int Width = decltype(compiled_width)::value, Step = decltype(compiled_step)::value;
-    const int64_t of_block = from.n * w.bands(), work = w.band * to.width * taps * kLanes;
-    relax2xla::in_ranges(of_block * blocks.count(), kWork / work, [&](int64_t begin, int64_t end) {
-      float* lines = zeros(w.numbers() + (taps + w.band * to.width) * kLanes);
-      float* own = lines + w.numbers();
-      float* made = own + taps * kLanes;
-      int64_t known = -1;
-      Vector added = {};
+    const int64_t of_block = from.n * w.bands(), unit_work = w.band * to.width * work * kLanes;
+    relax2xla::in_ranges(of_block * blocks.count(), kWork / unit_work, [&](int64_t begin, int64_t end) {
+      const int64_t of_side = w.numbers() + taps * kLanes;
+      float* const memory = zeros(sides * of_side + w.band * to.width * kLanes);
+      float* const made = memory + sides * of_side;
+      std::vector<Side> at(static_cast<size_t>(sides));
+      for (int64_t i = 0; i < sides; ++i) {
+        at[static_cast<size_t>(i)].lines = memory + i * of_side;
+        at[static_cast<size_t>(i)].weight = memory + i * of_side + w.numbers();
+      }
       for (int64_t unit = begin; unit < end; ++unit) {
         // Blocks side by side take turns on a band.
-        const int64_t side = unit / (kSide * of_block) * kSide;
-        const int64_t beside = std::min(kSide, blocks.count() - side);
-        const int64_t within = unit - side * of_block;
-        const int64_t block = side + within % beside, of_bands = within / beside;
-        const Channels c = blocks[block];
+        const int64_t first = unit / (sides * of_block) * sides;
+        const int64_t beside = std::min(sides, blocks.count() - first);
+        const int64_t within = unit - first * of_block, of_bands = within / beside;
         const int64_t b = of_bands / w.bands(), y = of_bands % w.bands() * w.band;
-        if (block != known) {
-          known = block;
-          for (int l = 0; l < c.count; ++l) added[l] = biases[c.from + l];
-          for (int64_t t = 0; t < taps; ++t) {
-            const float* tap = weights + t * to.channels + c.from;
-            for (int l = 0; l < c.count; ++l) own[t * kLanes + l] = tap[l];
-          }
-        }
+        Side& side = at[static_cast<size_t>(within % beside)];
+        const Channels c = blocks[first + within % beside];
+        side.take(first + within % beside, c, weight, bias);
         const int64_t rows = std::min(w.band, w.rows - y);
-        const auto [low, many] = w.under(from, y, rows);
-        w.fill(lines, from, b, c, low, many);
+        const auto [low, many] = w.under(from.height, y, rows);
+        const int64_t kept = side.held.kept(side.lines, w.pitch, side.block, b, low, many);
+        if (kept < many)
+          w.fill(side.lines + kept * w.pitch, from, b, c, low + kept, many - kept);
         const bool direct = !to.first && c.count == kLanes;
         for (int64_t r = 0; r < rows; ++r) {
-          const auto [line, under] = w.under(from, y + r, 1);
+          const auto [line, under] = w.under(from.height, y + r, 1);
           float* const sums = made + r * to.width * kLanes;
           float* const out = direct ? to.row(b, c.from, y + r) : sums;
           const int64_t apart = direct ? to.channels : kLanes;
           const bool last = ending == relax2xla::kNone;
           const int64_t cut = line - ((y + r) * steps - top);
-          row_of_results<Width, Step>(lines + (line - low) * w.pitch, w.pitch, under,
-                                      own + cut * width * kLanes, added, last ? out : sums,
-                                      last ? apart : kLanes, to.width);
+          row_of_results<Width, Step>(side.lines + (line - low) * w.pitch, w.pitch, under,
+                                      side.weight + cut * width * kLanes, side.bias,
+                                      last ? out : sums, last ? apart : kLanes, to.width);
           if (!last) finish(sums, out, apart, to.width, ending);
         }
         if (!direct) write(to, b, c, y, rows, Lines{made, to.width, to.width * kLanes});
@@ -366,6 +469,32 @@ void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bia
     });
   };
   with_sizes(width, step, run);
+}
+
+void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bias, int64_t steps,
+              int64_t step, int64_t top, int64_t left, int64_t image_first, int64_t result_first,
+              int64_t ending, const DLTensor* result) {
+  const Image from(image, image_first != 0), to(result, result_first != 0);
+  convolved(from, weight, bias, steps, step, top, left, ending, to,
+            Blocks{to.channels, !from.first && !to.first}, kSide, kNear,
+            weight->shape[0] * weight->shape[1]);
+}
+
+void convolve_product(const DLTensor* rows, const DLTensor* panels, const DLTensor* first_bias,
+                      const DLTensor* weight, const DLTensor* bias, int64_t steps, int64_t step,
+                      int64_t top, int64_t left, int64_t result_first, int64_t first_ending,
+                      int64_t ending, const DLTensor* result) {
+  const Image given(rows, false), to(result, result_first != 0);
+  const auto numbers = [](const DLTensor* t) { return static_cast<const float*>(t->data); };
+  const Product from{given.data,   numbers(panels), numbers(first_bias), given.n,
+                     given.height, given.width,     to.channels,         given.channels,
+                     first_ending};
+  // Blocks do not overlap: they begin where those of the panels do. All of them read the pixels of a
+  // band while these are near.
+  const Blocks blocks{to.channels, false};
+  convolved(from, weight, bias, steps, step, top, left, ending, to, blocks, blocks.count(),
+            kShared / blocks.count(),
+            weight->shape[0] * weight->shape[1] + given.channels * steps * step);
 }
 
 void weight_gradient(const DLTensor* image, const DLTensor* gradient, int64_t steps, int64_t step,
@@ -389,11 +518,11 @@ void weight_gradient(const DLTensor* image, const DLTensor* gradient, int64_t st
         for (int64_t unit = 0; unit < given.n * w.bands(); ++unit) {
           const int64_t b = unit / w.bands(), y = unit % w.bands() * w.band;
           const int64_t rows = std::min(w.band, w.rows - y);
-          const auto [low, many] = w.under(from, y, rows);
+          const auto [low, many] = w.under(from.height, y, rows);
           w.fill(lines, from, b, c, low, many);
           read(given, b, c, y, rows, Lines{factors, given.width, given.width * kLanes});
           for (int64_t r = 0; r < rows; ++r) {
-            const auto [line, under] = w.under(from, y + r, 1);
+            const auto [line, under] = w.under(from.height, y + r, 1);
             const int64_t cut = line - ((y + r) * steps - top);
             for (int64_t i = 0; i < under; ++i) {
               row_of_sums<Width, Step>(lines + (line - low + i) * w.pitch,
@@ -413,4 +542,5 @@ void weight_gradient(const DLTensor* image, const DLTensor* gradient, int64_t st
 }  // namespace
 
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_depthwise_convolve, convolve);
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_depthwise_convolve_product, convolve_product);
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_depthwise_weight_gradient, weight_gradient);
