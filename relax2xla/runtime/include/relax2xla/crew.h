@@ -41,24 +41,24 @@ bool look_out(Done done) {
   return true;
 }
 
-/* The parts of a call: who has time takes the next one. */
+/* The parts of a call. Each thread takes those of its own share first, one after the other, then what
+ * the others have left: so a thread finds near what it made of the same place in the call before. */
 class Parts {
  public:
-  Parts(int64_t count, Part* work, void* data) : count_(count), work_(work), data_(data) {}
+  Parts(int64_t count, Part* work, void* data, int64_t threads)
+      : count_(count), work_(work), data_(data), shares_(static_cast<size_t>(threads)) {
+    for (int64_t t = 0; t < threads; ++t) {
+      Share& share = shares_[static_cast<size_t>(t)];
+      share.next = t * count / threads;
+      share.end = (t + 1) * count / threads;
+    }
+  }
 
   // The work and its data are there until the last part is done, and not asked for behind it.
-  void run() {
-    for (int64_t part; (part = next_++) < count_;) {
-      try {
-        work_(data_, part);
-      } catch (...) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        failure_ = std::current_exception();
-      }
-      if (++done_ == count_) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        all_done_.notify_all();
-      }
+  void run(size_t own) {
+    for (size_t i = 0; i < shares_.size(); ++i) {
+      Share& share = shares_[(own + i) % shares_.size()];
+      for (int64_t part; (part = share.next++) < share.end;) run_one(part);
     }
   }
 
@@ -71,10 +71,30 @@ class Parts {
   }
 
  private:
+  // Each in a line of the cache of its own.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+
+  void run_one(int64_t part) {
+    try {
+      work_(data_, part);
+    } catch (...) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      failure_ = std::current_exception();
+    }
+    if (++done_ == count_) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      all_done_.notify_all();
+    }
+  }
+
   const int64_t count_;
   Part* const work_;
   void* const data_;
-  std::atomic<int64_t> next_{0}, done_{0};
+  std::vector<Share> shares_;
+  std::atomic<int64_t> done_{0};
   std::exception_ptr failure_;
   std::mutex mutex_;
   std::condition_variable all_done_;
@@ -89,12 +109,13 @@ class Helper {
 
   const int processor;
 
-  /* The parts are this thread's next ones; false where it has others. */
-  bool take(const std::shared_ptr<Parts>& parts) {
+  /* The parts are this thread's next ones, and a share its own; false where it has others. */
+  bool take(const std::shared_ptr<Parts>& parts, int64_t share) {
     if (is_busy_.exchange(true)) return false;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       parts_ = parts;
+      share_ = static_cast<size_t>(share);
       is_asked_ = true;
     }
     asked_.notify_one();
@@ -115,19 +136,22 @@ class Helper {
     while (true) {
       look_out(asked);
       std::shared_ptr<Parts> parts;
+      size_t share;
       {
         std::unique_lock<std::mutex> lock(mutex_);
         asked_.wait(lock, asked);
         is_asked_ = false;
         parts = std::move(parts_);
+        share = share_;
       }
-      parts->run();
+      parts->run(share);
       is_busy_ = false;
     }
   }
 
   std::atomic<bool> is_busy_{false}, is_asked_{false};
   std::shared_ptr<Parts> parts_;
+  size_t share_ = 0;
   std::mutex mutex_;
   std::condition_variable asked_;
 };
@@ -141,13 +165,22 @@ class Crew {
     return *made;
   }
 
-  /* Ask up to `wanted` who have nothing to do, on other processors than this thread's. */
-  void ask(int64_t wanted, const std::shared_ptr<Parts>& parts) {
+  /* Ask up to `wanted` who have nothing to do, on other processors than this thread's; its own share.
+   * Shares are in the order of the processors, so that each has the same one next time, whichever of
+   * them the caller is on then. */
+  int64_t ask(int64_t wanted, const std::shared_ptr<Parts>& parts) {
     const int here = processor_here();
+    int64_t share = 0, own = -1;
     for (const auto& helper : helpers_) {
-      if (wanted <= 0) return;
-      if (helper->processor < 0 || helper->processor != here) wanted -= helper->take(parts);
+      if (helper->processor >= 0 && helper->processor == here) {
+        own = share++;
+      } else if (wanted > 0 && helper->take(parts, share)) {
+        --wanted;
+        ++share;
+      }
+      if (wanted == 0 && own >= 0) break;
     }
+    return own >= 0 ? own : share;
   }
 
  private:
@@ -184,9 +217,9 @@ class Crew {
 /* All parts, on up to `threads` threads: the caller works as well, and waits for parts that were
  * begun only. */
 inline void in_parts(int64_t count, Part* work, void* data, int64_t threads) {
-  const auto parts = std::make_shared<Parts>(count, work, data);
-  Crew::all().ask(std::min(count, threads) - 1, parts);
-  parts->run();
+  const int64_t all = std::min(count, threads);
+  const auto parts = std::make_shared<Parts>(count, work, data, all);
+  parts->run(static_cast<size_t>(Crew::all().ask(all - 1, parts)));
   parts->wait();
 }
 

@@ -38,7 +38,7 @@ constexpr int64_t kShared = 96 * 1024;
 constexpr int64_t kAhead = 12;
 // Blocks of channels that share what caches are filled with.
 constexpr int64_t kSide = 16 / kLanes;
-constexpr int64_t kWork = 500000;
+constexpr int64_t kWork = 200000;
 
 /* Where the numbers of four axes are, whichever of the two orders they lie in. */
 struct Image {
