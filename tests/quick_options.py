@@ -13,10 +13,13 @@ from typing import Final
 
 import pytest
 
-#: Tests of one operator each, by their paths below this folder: XLA took three to four fifths of
-#: their time. Well compiled the same operators are in the importers' suites (test_suite,
-#: test_opinfo), in models, and loops as rows in tests of te, tir and stablehlo.
+#: Tests of one operator each, and of modules, caches, gradients, layouts and raised rows whose
+#: yardstick are values, by their paths below this folder: XLA took two to four fifths of their
+#: time. Well compiled the same operators are in the importers' suites (test_suite, test_opinfo), in
+#: models and examples, and loops as rows in tests of te, tir and stablehlo.
 QUICK: Final = (
+    "frontend/nn/*",
+    "kv_state/*",
     "op/*",
     "topi/*",
     *(
@@ -27,6 +30,9 @@ QUICK: Final = (
         )
     ),
     "importers/torch/test_aten_*",
+    "transform/grad/test_operators.py",
+    "transform/layout/*",
+    "transform/raising/test_raising_rules.py",
 )
 #: Of these, tests of the last digits, which users get.
 EXACT: Final = ("importers/torch/test_aten_special.py",)
