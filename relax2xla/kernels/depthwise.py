@@ -295,5 +295,5 @@ FAMILY: Final = Family(
         WeightGradient: _weight_gradient,
     },
     source="depthwise.cpp",
-    headers=("activations.h", "products/tile.h", "threads.h"),
+    headers=("activations.h", "products/tile.h", "threads.h", "turn.h"),
 )

@@ -1,4 +1,7 @@
-"""Convolutions and products of float32 with constant weights, by functions in C++.
+"""Convolutions and products of float32 with weights, by functions in C++.
+
+Weights that are known at load are laid out in panels there. Those that come with each call are
+given as they lie, and a function packs a panel right before it is used.
 
 ``kernels/native.py`` says how a call stands in a program, and
 ``runtime/include/relax2xla/products.cpp`` how it is computed.
@@ -9,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +23,9 @@ from relax2xla.kernels.native import ENDINGS, Call, Family, Tensor, four, pair
 _PREFIX: Final = "relax2xla.products."
 #: Results that lie together in a weight; as ``kPanel`` of products.cpp.
 PANEL: Final = 16
+#: How a weight lies, in the order of ``Lies`` in products/weights.h: in panels; with its results
+#: along the last axis, as in HWIO; or along the first, as in OIHW.
+LIES: Final = ("", "last", "first")
 # Taps of a window in all, and distances.
 _TAPS: Final = 1 << 10
 _FAR: Final = 1 << 20
@@ -30,8 +36,9 @@ class Convolution:
     """A convolution of an image [N, H, W, C], with a bias, an addition and what follows.
 
     operands: the image; the weight [panels, height, width, C / groups, PANEL], panels of results,
-    with zeros behind the last of each group; the bias (O,); what is added: like the result, (1,)
-    where nothing is
+    with zeros behind the last of each group, or as it ``lies``; the bias (O,), or where results are
+    ``scaled`` (2, O): the bias, and what their sums are multiplied by before; what is added: like
+    the result, (1,) where nothing is
 
     ``padding``: top, left, bottom, right.
     """
@@ -45,6 +52,8 @@ class Convolution:
     groups: int = 1
     added: bool = False
     ending: str = ""
+    lies: str = ""
+    scaled: bool = False
 
     name: ClassVar[str] = f"{_PREFIX}convolution"
     symbol: ClassVar[str] = "relax2xla_products_convolve"
@@ -57,6 +66,7 @@ class Convolution:
             "dilation": self.dilation,
             "ending": self.ending,
             "groups": self.groups,
+            **_given(self),
             "padding": self.padding,
             "strides": self.strides,
         }
@@ -69,8 +79,7 @@ class Convolution:
     @property
     def operands(self) -> list[Tensor]:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        weight = packed_shape((*self.window, self.channels), self.results, self.groups)
-        return _operands(Tensor(self.image, "float32"), weight, self.result, self.added)
+        return _operands(self, self.image, (*self.window, self.channels))
 
     @property
     def result(self) -> Tensor:
@@ -90,7 +99,7 @@ class Convolution:
     def numbers(self) -> list[int]:
         """See :class:`~relax2xla.kernels.native.Call`."""
         where = [*self.window, *self.strides, *self.padding[:2], *self.dilation, self.groups]
-        return [*where, int(self.added), ENDINGS.index(self.ending)]
+        return [*where, *_numbers(self)]
 
     @property
     def multiplications(self) -> int:
@@ -99,8 +108,10 @@ class Convolution:
 
     def problem(self) -> str:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        if self.ending not in ENDINGS:
-            return f"what follows is one of {ENDINGS}"
+        if problem := _problem(self):
+            return problem
+        if self.lies and self.groups > 1:
+            return "weights of groups are in panels"
         if min(*self.image, *self.window, *self.strides, *self.dilation, self.results) < 1:
             return "sizes and distances are positive"
         if self.groups < 1 or self.image[3] % self.groups or self.results % self.groups:
@@ -119,13 +130,16 @@ class Product:
     """A product of [..., K] and a matrix [K, N], with a bias, an addition and what follows.
 
     operands: the rows; the weight [panels, K, PANEL], panels of columns, with zeros behind the
-    last; the bias (N,); what is added: like the result, (1,) where nothing is
+    last, or as it ``lies``; the bias (N,), or where results are ``scaled`` (2, N), as for
+    :class:`Convolution`; what is added: like the result, (1,) where nothing is
     """
 
     rows: tuple[int, ...]
     results: int
     added: bool = False
     ending: str = ""
+    lies: str = ""
+    scaled: bool = False
 
     name: ClassVar[str] = f"{_PREFIX}product"
     symbol: ClassVar[str] = "relax2xla_products_multiply"
@@ -134,13 +148,12 @@ class Product:
     @property
     def attributes(self) -> dict[str, Any]:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        return {"added": self.added, "ending": self.ending}
+        return {"added": self.added, "ending": self.ending, **_given(self)}
 
     @property
     def operands(self) -> list[Tensor]:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        weight = packed_shape(self.rows[-1:], self.results)
-        return _operands(Tensor(self.rows, "float32"), weight, self.result, self.added)
+        return _operands(self, self.rows, self.rows[-1:])
 
     @property
     def result(self) -> Tensor:
@@ -150,7 +163,7 @@ class Product:
     @property
     def numbers(self) -> list[int]:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        return [int(self.added), ENDINGS.index(self.ending)]
+        return _numbers(self)
 
     @property
     def multiplications(self) -> int:
@@ -159,8 +172,8 @@ class Product:
 
     def problem(self) -> str:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        if self.ending not in ENDINGS:
-            return f"what follows is one of {ENDINGS}"
+        if problem := _problem(self):
+            return problem
         if not self.rows or min(*self.rows, self.results) < 1:
             return "sizes are positive"
         return ""
@@ -171,7 +184,7 @@ class Winograd:
     """A convolution with 3x3 windows one pixel apart, by Winograd's minimal filtering.
 
     operands: the image; the weight [panels, points**2, C, PANEL], values of windows at pairs of
-    points (:func:`points`); the bias (O,); what is added: like the result, (1,) where nothing is
+    points (:func:`points`), or as that of a convolution ``lies``; bias and what is added, as there
 
     ``padding``: top, left, bottom, right. ``size``: a patch makes size x size results.
     """
@@ -182,6 +195,8 @@ class Winograd:
     size: int
     added: bool = False
     ending: str = ""
+    lies: str = ""
+    scaled: bool = False
 
     name: ClassVar[str] = f"{_PREFIX}winograd"
     symbol: ClassVar[str] = "relax2xla_products_winograd"
@@ -191,7 +206,8 @@ class Winograd:
     def convolution(self) -> Convolution:
         """The convolution that it is."""
         where = ((3, 3), self.results, (1, 1), self.padding, (1, 1), 1)
-        return Convolution(self.image, *where, self.added, self.ending)
+        then = (self.added, self.ending, self.lies, self.scaled)
+        return Convolution(self.image, *where, *then)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -199,6 +215,7 @@ class Winograd:
         return {
             "added": self.added,
             "ending": self.ending,
+            **_given(self),
             "padding": self.padding,
             "size": self.size,
         }
@@ -206,8 +223,9 @@ class Winograd:
     @property
     def operands(self) -> list[Tensor]:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        weight = packed_shape(((self.size + 2) ** 2, self.image[3]), self.results)
-        return _operands(Tensor(self.image, "float32"), weight, self.result, self.added)
+        if self.lies:
+            return self.convolution.operands
+        return _operands(self, self.image, ((self.size + 2) ** 2, self.image[3]))
 
     @property
     def result(self) -> Tensor:
@@ -217,7 +235,7 @@ class Winograd:
     @property
     def numbers(self) -> list[int]:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        return [self.size, *self.padding[:2], int(self.added), ENDINGS.index(self.ending)]
+        return [self.size, *self.padding[:2], *_numbers(self)]
 
     def problem(self) -> str:
         """See :class:`~relax2xla.kernels.native.Call`."""
@@ -227,6 +245,8 @@ class Winograd:
             return f"channels come in multiples of {PANEL}"
         return self.convolution.problem()
 
+
+Described: TypeAlias = Convolution | Product | Winograd
 
 #: Results of a patch along an axis.
 SIZES: Final = (2, 4)
@@ -254,7 +274,8 @@ def by_winograd(call: Convolution) -> Winograd | None:
         return None
     n, rows, columns, _ = call.result.shape
     for size in reversed(SIZES):
-        made = Winograd(call.image, call.results, call.padding, size, call.added, call.ending)
+        then = (call.added, call.ending, call.lies, call.scaled)
+        made = Winograd(call.image, call.results, call.padding, size, *then)
         if n * -(-rows // size) * -(-columns // size) >= _PATCHES and not made.problem():
             return made
     return None
@@ -265,28 +286,55 @@ def packed_shape(depth: Sequence[int], results: int, groups: int = 1) -> tuple[i
     return (groups * -(-results // groups // PANEL), *depth, PANEL)
 
 
-def _operands(given: Tensor, weight: tuple[int, ...], result: Tensor, added: bool) -> list[Tensor]:
-    bias = Tensor(result.shape[-1:], "float32")
-    other = result if added else Tensor((1,), "float32")
-    return [given, Tensor(weight, "float32"), bias, other]
+def _operands(call: Described, given: tuple[int, ...], depth: tuple[int, ...]) -> list[Tensor]:
+    results = call.results
+    lying = {
+        "": packed_shape(depth, results, call.groups),
+        "last": (*depth, results),
+        "first": (results, depth[-1], *depth[:-1]),
+    }
+    bias = (2, results) if call.scaled else (results,)
+    shapes = [given, lying[call.lies], bias, call.result.shape if call.added else (1,)]
+    return [Tensor(shape, "float32") for shape in shapes]
+
+
+def _given(call: Described) -> dict[str, Any]:
+    """The attributes of a call whose weight comes with it."""
+    return {"lies": call.lies, "scaled": call.scaled} if call.lies else {}
+
+
+def _numbers(call: Described) -> list[int]:
+    return [LIES.index(call.lies), int(call.added), ENDINGS.index(call.ending)]
+
+
+def _problem(call: Described) -> str:
+    if call.ending not in ENDINGS:
+        return f"what follows is one of {ENDINGS}"
+    if call.lies not in LIES:
+        return f"a weight lies in one of {LIES}"
+    return "weights in panels are scaled already" if call.scaled and not call.lies else ""
+
+
+def _then(at: Mapping[str, Any]) -> tuple[bool, str, str, bool]:
+    return (bool(at["added"]), str(at["ending"]), str(at.get("lies", "")), bool(at.get("scaled")))
 
 
 def _convolution(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
     n, h, w, c = given[0].shape
-    _, height, width, _, _ = given[1].shape
+    places = {"": (1, 2), "last": (0, 1), "first": (2, 3)}[str(at.get("lies", ""))]
+    height, width = (given[1].shape[i] for i in places)
     where = (pair(at["strides"]), four(at["padding"]), pair(at["dilation"]), int(at["groups"]))
-    then = (bool(at["added"]), str(at["ending"]))
-    return Convolution((n, h, w, c), (height, width), made.shape[-1], *where, *then)
+    return Convolution((n, h, w, c), (height, width), made.shape[-1], *where, *_then(at))
 
 
 def _winograd(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
     n, h, w, c = given[0].shape
-    then = (bool(at["added"]), str(at["ending"]))
-    return Winograd((n, h, w, c), made.shape[-1], four(at["padding"]), int(at["size"]), *then)
+    where = (four(at["padding"]), int(at["size"]))
+    return Winograd((n, h, w, c), made.shape[-1], *where, *_then(at))
 
 
 def _product(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
-    return Product(given[0].shape, made.shape[-1], bool(at["added"]), str(at["ending"]))
+    return Product(given[0].shape, made.shape[-1], *_then(at))
 
 
 #: The multiplications from which calls are faster than their forms in rows, by kind of processor:
@@ -300,6 +348,10 @@ FASTER: Final[Mapping[str, int]] = {"avx2": 200_000, "avx512": 200_000}
 #: The same where the functions are needed anyway: what XLA does for a product before it multiplies
 #: takes 8 us, a call 1.
 SMALL: Final = 1_000
+# Pixels from which it pays to pack a weight in each call, by how it lies. One core with AVX-512,
+# beside XLA's product of a weight that comes with the call: results first, 5 to 64 pixels 0.5 to
+# 0.7, 128 0.76, 400 1.0; results last, 8 pixels 1.1 to 1.25, 16 0.8 to 1.0, 32 0.7, 400 0.97.
+_LEAST_PIXELS: Final[Mapping[str, int]] = {"first": 5, "last": 16}
 # Channels of a group that are few: tiles are too small.
 _FEW_CHANNELS: Final = 8
 
@@ -312,6 +364,8 @@ def pays(call: Convolution | Product, least: int | None = None) -> bool:
     known = FASTER.get(processor.kind())
     if known is None or call.multiplications < (known if least is None else least):
         return False
+    if call.lies and math.prod(call.result.shape[:-1]) < _LEAST_PIXELS[call.lies]:
+        return False
     return isinstance(call, Product) or call.groups == 1 or call.channels >= _FEW_CHANNELS
 
 
@@ -323,7 +377,9 @@ FAMILY: Final = Family(
         "activations.h",
         "products/few_rows.h",
         "products/tile.h",
+        "products/weights.h",
         "products/winograd.h",
         "threads.h",
+        "turn.h",
     ),
 )

@@ -73,7 +73,12 @@ def zero() -> Pass:
     )
 
 
-def default(layout: str = "NHWC", winograd: bool | None = None, for_jax: bool = False) -> Pass:
+def default(
+    layout: str = "NHWC",
+    winograd: bool | None = None,
+    for_jax: bool = False,
+    calls: bool | None = None,
+) -> Pass:
     """What is good for XLA:CPU and never worse elsewhere, exact up to rounding.
 
     ``layout``: of activations in convolutional networks, "NHWC" or "" (as the model has it).
@@ -81,6 +86,8 @@ def default(layout: str = "NHWC", winograd: bool | None = None, for_jax: bool = 
     that can be (True), none (False), or those that are faster so by measurement (None).
     ``for_jax``: for a function of JAX, to which weights come with each call, so that large ones are
     read as they lie, and whose XLA has the options of whoever compiles it.
+    ``calls``: whether convolutions and products may become calls of functions in C++, which JAX
+    neither differentiates nor maps; None: unless it is ``for_jax``.
     """
     at_load = not for_jax
     passes: list[Pass] = [
@@ -94,9 +101,8 @@ def default(layout: str = "NHWC", winograd: bool | None = None, for_jax: bool = 
     passes.append(ComputeInIntegers())
     if layout:
         passes.append(ChannelsLast(layout, weights_at_load=at_load))
-    if not for_jax:
-        # Weights are laid out anew, once, at load.
-        passes.append(CallProducts(winograd is not False))
+    if at_load if calls is None else calls:
+        passes.append(CallProducts(winograd is not False, at_load))
     if winograd is not False:
         passes.append(UseWinograd(measured=winograd is None, at_load=at_load))
     if for_jax:

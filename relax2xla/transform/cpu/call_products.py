@@ -3,7 +3,7 @@
 XLA:CPU gives products to YNNPACK or Eigen, each with a loop of its own behind it for a bias, an
 addition and an activation, and convolves planes by Eigen's copies of them. A function in C++ reads
 pixels where they lie and finishes a tile of results while it is in the nearest cache; weights are
-laid out for it once, at load.
+laid out for it once, at load. Those that come with each call it reads as they lie.
 
 As with oneDNN (:mod:`relax2xla.transform.cpu.call_onednn`) programs hold composites with their
 forms in rows, and the choice is made where they run (:mod:`relax2xla.vm.pjrt.native_calls`).
@@ -13,22 +13,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from relax2xla import op as R
 from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, Rule
-from relax2xla.ir import Expr, Function, IRModule, Tuple
+from relax2xla.ir import Call, Expr, Function, IRModule, Tuple
 from relax2xla.ir.make import const
 from relax2xla.ir.op import call_attrs
+from relax2xla.ir.op import is_op as is_call
 from relax2xla.kernels.native import ENDINGS, may_call
 from relax2xla.kernels.products import (
     FAMILY,
     PANEL,
     SMALL,
     Convolution,
+    Described,
     Product,
     Winograd,
     by_winograd,
@@ -47,8 +50,6 @@ from relax2xla.transform.cpu.native_sites import (
 from relax2xla.transform.cpu.windows import LAYOUTS, Windows, is_known
 from relax2xla.transform.layout.feature_major import is_linear
 
-Described: TypeAlias = Convolution | Product | Winograd
-
 _x, _w, _both = wildcard(), wildcard(), wildcard()
 
 
@@ -60,16 +61,18 @@ class CallProducts(Pass):
     them. Exact up to the order of the additions, and in activations within 2e-7 of the input. Which
     these are says :func:`relax2xla.kernels.products.pays`. ``winograd``: 3x3 windows by Winograd's
     minimal filtering where that is faster, whose rounding is about 1e-6 of the largest value.
+    ``at_load``: whether weights are laid out once; else the functions read them as they lie, and
+    scale the results as a batch norm does.
     """
 
-    def __init__(self, winograd: bool = True) -> None:
-        self.winograd = winograd
+    def __init__(self, winograd: bool = True, at_load: bool = True) -> None:
+        self.winograd, self.at_load = winograd, at_load
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         """The functions with composites, and the functions that these name."""
         if not may_call():
             return mod
-        return with_composites(mod, lambda name: _Calls(name, self.winograd))
+        return with_composites(mod, lambda name: _Calls(name, self.winograd, self.at_load))
 
 
 class _Calls(Sites):
@@ -79,9 +82,9 @@ class _Calls(Sites):
     adds = True
     endings = ENDINGS
 
-    def __init__(self, name: str, winograd: bool = True) -> None:
+    def __init__(self, name: str, winograd: bool = True, at_load: bool = True) -> None:
         super().__init__(name)
-        self.winograd = winograd
+        self.winograd, self.at_load = winograd, at_load
         self._least: int | None = None
 
     def function(self, func: Function) -> Function:
@@ -98,20 +101,27 @@ class _Calls(Sites):
             Rule(is_op("relax.nn.conv2d")(_x, _w), self._convolution),
             Rule(is_op("relax.matmul")(_x, _w), lambda m: self._product(m, m[_x], m[_w])),
             Rule(is_op("relax.einsum")(_both), self._linear),
+            Rule(is_op("relax.multiply")(_x, _w), self._scaled),
         ]
 
     def rows(self, described: Described, params: Sequence[Expr]) -> Expr:
         """See :class:`Sites`."""
         x, weight, bias, added = params
-        depth = described.operands[1].shape[1:-1]
-        plain = unpacked(weight, depth, described.results, described.groups)
+        if described.lies:
+            plain = weight
+            if described.lies == "first":
+                rank = len(described.operands[1].shape)
+                plain = R.permute_dims(weight, _RESULTS_LAST[rank])
+        else:
+            depth = described.operands[1].shape[1:-1]
+            plain = unpacked(weight, depth, described.results, described.groups)
         if isinstance(described, Product):
             made: Expr = R.matmul(x, plain)
         else:
             convolution = described
             if isinstance(described, Winograd):
                 convolution = described.convolution
-                plain = windows_of(plain, described.size)
+                plain = plain if described.lies else windows_of(plain, described.size)
             assert isinstance(convolution, Convolution)
             made = R.nn.conv2d(
                 x,
@@ -123,6 +133,9 @@ class _Calls(Sites):
                 data_layout="NHWC",
                 kernel_layout="HWIO",
             )
+        if described.scaled:
+            bias, scale = (_row(bias, i, described.results) for i in range(2))
+            made = R.multiply(made, scale)
         made = R.add(made, bias)
         return ended(R.add(made, added) if described.added else made, described.ending)
 
@@ -160,31 +173,79 @@ class _Calls(Sites):
         subscripts = str(call_attrs(m.call)["subscripts"])
         if is_linear(subscripts, "io"):
             return self._product(m, x, weight)
-        if not is_linear(subscripts) or not m.from_constants(weight):
-            return None
         given, matrix = _known(x), _known(weight)
-        if not given or not matrix:
+        if not is_linear(subscripts) or not m.from_constants(weight) or not given or not matrix:
             return None
-        matrix_of = m.bind("matrix", R.permute_dims(weight))
-        return self._call(m, Product(given, matrix[0]), x, matrix_of)
+        return self._call(m, Product(given, matrix[0]), x, weight, "first")
+
+    def _scaled(self, m: Match) -> Expr | None:
+        """A site whose results are multiplied by a number each, as a batch norm does."""
+        for at, scale in ((m[_x], m[_w]), (m[_w], m[_x])):
+            site = self.open(m, at)
+            if site is None or not site.described.lies or site.added is not None:
+                continue
+            if site.scale is not None or not m.from_constants(scale):
+                continue
+            flat = self.along_results(m, site, scale)
+            if flat is None:
+                continue
+            m.drop(at)
+            bias = None if site.bias is None else m.bind("bias", R.multiply(site.bias, flat))
+            described = replace(site.described, scaled=True)
+            return self.composite(m, site._replace(bias=bias, scale=flat, described=described))
+        return None
 
     def _call(
-        self, m: Match, described: Convolution | Product, x: Expr, weight: Expr
+        self,
+        m: Match,
+        described: Convolution | Product,
+        x: Expr,
+        weight: Expr,
+        lies: str = "last",
     ) -> Expr | None:
+        if not self.at_load and described.groups == 1:
+            weight, lies = _before_turned(m, weight, lies)
+            made = self._chosen(replace(described, lies=lies))
+            return None if made is None else self.composite(m, Site(made, x, weight))
+        made = self._chosen(described)
+        if made is None:
+            return None
+        if lies == "first":
+            weight = m.bind("matrix", R.permute_dims(weight))
+        if isinstance(made, Winograd):
+            # One axis after the other: LiftWeights computes what grows up to twofold.
+            halved = m.bind("halved", values_along(weight, 0, made.size))
+            values = m.bind("values", values_along(halved, 1, made.size))
+            shape = made.operands[1].shape
+            weight = m.bind("flat", R.reshape(values, (shape[1], shape[2], made.results)))
+        return self.composite(m, Site(made, x, m.bind("panels", packed(weight, made.groups))))
+
+    def _chosen(self, described: Convolution | Product) -> Described | None:
+        """What computes it best here; None: its form in rows."""
         if described.problem() or not pays(described, self._least):
             return None
         if self.winograd and isinstance(described, Convolution):
-            filtered = by_winograd(described)
-            if filtered is not None:
-                # One axis after the other: LiftWeights computes what grows up to twofold.
-                halved = m.bind("halved", values_along(weight, 0, filtered.size))
-                values = m.bind("values", values_along(halved, 1, filtered.size))
-                shape = filtered.operands[1].shape
-                flat = R.reshape(values, (shape[1], shape[2], filtered.results))
-                panels = m.bind("panels", packed(m.bind("flat", flat)))
-                return self.composite(m, Site(filtered, x, panels))
-        panels = m.bind("panels", packed(weight, described.groups))
-        return self.composite(m, Site(described, x, panels))
+            return by_winograd(described) or described
+        return described
+
+
+# By rank, the axes of a weight whose results come first, as one whose results come last has them.
+_RESULTS_LAST: Final = {2: (1, 0), 4: (2, 3, 1, 0)}
+
+
+def _before_turned(m: Match, weight: Expr, lies: str) -> tuple[Expr, str]:
+    """A weight before it was transposed for what reads it, and how it lies there."""
+    value = m.bound(weight)
+    if lies != "last" or not isinstance(value, Call) or not is_call(value, "relax.permute_dims"):
+        return weight, lies
+    given = value.args[0]
+    rank = len(_known(given) or ())
+    axes = call_attrs(value)["axes"] or range(rank)[::-1]
+    return (given, "first") if tuple(axes) == _RESULTS_LAST.get(rank) else (weight, lies)
+
+
+def _row(matrix: Expr, row: int, length: int) -> Expr:
+    return R.reshape(R.strided_slice(matrix, (0,), (row,), (row + 1,)), (length,))
 
 
 def form(call: Described) -> Function:

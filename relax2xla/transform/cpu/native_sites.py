@@ -50,7 +50,7 @@ class Site(NamedTuple):
     """A composite: what it is for, and what it takes.
 
     described: a call of the family, with its ``ending`` and maybe ``added``; weight: as the call
-    takes it; bias: a vector; None: there is none; more: operands between image and weight
+    takes it; bias, scale: vectors; None: there is none; more: operands between image and weight
     """
 
     described: Any
@@ -59,6 +59,7 @@ class Site(NamedTuple):
     bias: Expr | None = None
     added: Expr | None = None
     more: tuple[Expr, ...] = ()
+    scale: Expr | None = None
 
 
 class Sites(ABC):
@@ -139,11 +140,14 @@ class Sites(ABC):
         if site.described.problem():
             return None
         self.sites[m.var] = site
-        return self.call(site.described, self._operands(site))
+        return self.call(site.described, self._operands(m, site))
 
-    def _operands(self, site: Site) -> list[Expr]:
+    def _operands(self, m: Match, site: Site) -> list[Expr]:
         results = site.described.result.shape[self.axis(site.described)]
         bias = const(np.zeros(results, "float32")) if site.bias is None else site.bias
+        if site.scale is not None:
+            rows = [R.reshape(v, (1, results)) for v in (bias, site.scale)]
+            bias = m.bind("bias", R.concat(rows, axis=0))
         if not self.adds:
             return [site.image, *site.more, site.weight, bias]
         added = const(np.zeros(1, "float32")) if site.added is None else site.added
@@ -162,14 +166,12 @@ class Sites(ABC):
             site, info = self.open(m, at), other.struct_info_
             if site is None or not isinstance(info, TensorStructInfo) or info.dtype != "float32":
                 continue
-            result, dims = site.described.result.shape, info.dims
-            if dims is None or len(dims) > len(result):
-                continue
-            row = dims[-1:] == result[-1:] and all(d == 1 for d in dims[:-1])
-            if row and site.bias is None and site.added is None:
-                flat = other if len(dims) == 1 else m.bind("bias", R.reshape(other, result[-1:]))
+            flat = None
+            if site.bias is None and site.added is None:
+                flat = self.along_results(m, site, other)
+            if flat is not None:
                 grown = site._replace(bias=flat)
-            elif dims == result and self.adds and site.added is None:
+            elif info.dims == site.described.result.shape and self.adds and site.added is None:
                 described = replace(site.described, added=True)
                 grown = site._replace(added=other, described=described)
             else:
@@ -177,6 +179,15 @@ class Sites(ABC):
             m.drop(at)
             return self.composite(m, grown)
         return None
+
+    def along_results(self, m: Match, site: Site, value: Expr) -> Expr | None:
+        """A value with a number for each result of a site, as a vector; None for another value."""
+        tensor, results = tensor_of(value), site.described.result.shape
+        if tensor is None or tensor.dtype != "float32" or len(tensor.shape) > len(results):
+            return None
+        if tensor.shape[-1:] != results[-1:] or any(d != 1 for d in tensor.shape[:-1]):
+            return None
+        return value if len(tensor.shape) == 1 else m.bind("bias", R.reshape(value, results[-1:]))
 
     def _ended(self, m: Match, ending: str) -> Expr | None:
         site = self.open(m, m[_x]) if ending in self.endings else None

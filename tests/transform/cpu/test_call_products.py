@@ -20,6 +20,7 @@ from relax2xla.script import from_source
 from relax2xla.testing import evaluate
 from relax2xla.transform import PassContext
 from relax2xla.transform.cpu.call_products import CallProducts
+from relax2xla.transform.normal.dead_code import DeadCodeElimination
 from relax2xla.transform.params.lift_weights import lift_weights
 from relax2xla.transform.pipeline import default
 
@@ -139,6 +140,65 @@ def test_one_call(name: str) -> None:
         with PassContext(disabled_pass=disabled):
             results.append(np.asarray(rx.VirtualMachine(rx.build(mod, "cpu"))["main"](x)))
     np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=2e-4)
+
+
+def normalised(x: rx.Expr) -> rx.Expr:
+    """What a batch norm of inference leaves behind a value."""
+    return R.add(R.multiply(x, weight(1, 1, 1, 48)), weight(1, 1, 1, 48))
+
+
+def turned(x: rx.Expr) -> rx.Expr:
+    kernel = R.permute_dims(weight(48, 32, 3, 3), [2, 3, 1, 0])
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    return R.nn.conv2d(x, kernel, padding=1, **layouts)
+
+
+# As they lie, and whether a scale behind the product is part of the call.
+LYING: dict[str, tuple[Body, str, bool]] = {
+    "HWIO": (conv, "last", False),
+    "OIHW": (turned, "first", False),
+    "steps": (lambda x: conv(x, strides=2), "last", False),
+    "matrix": (product, "last", False),
+    "matrix, turned": (lambda x: R.matmul(x, R.permute_dims(weight(64, 32))), "first", False),
+    "linear": (linear, "first", False),
+    "batch norm": (lambda x: R.nn.relu(normalised(turned(x))), "first", True),
+    "bias before it": (lambda x: normalised(biased(conv(x), 48)), "last", True),
+    "a scale alone": (lambda x: R.multiply(weight(64), linear(x)), "first", True),
+    "groups": (lambda x: conv(x, groups=4), "", False),
+}
+
+
+@pytest.mark.parametrize("name", LYING)
+def test_weights_that_come_with_each_call_are_read_as_they_lie(name: str) -> None:
+    body, lies, scaled = LYING[name]
+    mod = module(body)
+    made = DeadCodeElimination()(CallProducts(at_load=False)(mod))
+    assert well_formed(made)
+    ((_, given),) = found(made)
+    assert (given.get("lies", ""), given.get("scaled", False)) == (lies, scaled)
+    values = [b.value for b in bindings_of(made["main"].body)]
+    assert bool(lies) != any(is_op(v, "relax.permute_dims") for v in values)
+    x = RNG.standard_normal(SHAPE, "float32")
+    got = np.asarray(rx.VirtualMachine(rx.build(made, relax_pipeline="zero"))["main"](x))
+    np.testing.assert_allclose(got, evaluate(mod["main"], [x]), rtol=1e-4, atol=2e-4)
+
+
+def test_few_rows_leave_weights_that_come_with_each_call() -> None:
+    def rows(count: int) -> Body:
+        return lambda x: R.einsum((R.reshape(x, (count, 4608 // count)), known[count]), "ab,zb->az")
+
+    known = {count: weight(1024, 4608 // count) for count in (4, 6)}
+    kinds = [found(CallProducts(at_load=False)(module(rows(count)))) for count in (4, 6)]
+    assert [len(k) for k in kinds] == [0, 1]
+
+
+def test_a_scale_that_an_argument_decides_stays_behind() -> None:
+    def body(x: rx.Expr) -> rx.Expr:
+        scale = R.strided_slice(R.reshape(x, (4608,)), [0], [0], [48])
+        return R.multiply(conv(x), scale)
+
+    ((_, given),) = found(CallProducts(at_load=False)(module(body)))
+    assert given["scaled"] is False
 
 
 def number(value: float) -> rx.Expr:

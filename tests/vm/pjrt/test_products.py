@@ -73,6 +73,17 @@ WINOGRAD = [
     Winograd((1, 8, 10, 1024), 16, (1, 1, 1, 1), 2, added=True),
 ]
 ALL = [*CONVOLUTIONS, *PRODUCTS, *WINOGRAD]
+# Of weights that come with each call: besides, several blocks of pixels over panels that are kept
+# and over panels that are too large for that, and parts of the sums of a window.
+GIVEN = [
+    *(c for c in ALL if c.groups == 1),
+    Convolution((1, 20, 20, 200), (3, 3), 50, padding=(1, 1, 1, 1), ending="relu"),
+    Convolution((1, 7, 7, 160), (3, 3), 100, (2, 2), (1, 1, 1, 1), added=True),
+    Convolution((1, 40, 41, 2), (23, 24), 17),
+    Product((600, 1030), 70, added=True, ending="gelu"),
+    Product((450, 2100), 2050),
+    Winograd((1, 40, 40, 64), 80, (1, 1, 1, 1), 4, added=True, ending="relu"),
+]
 
 
 @functools.cache
@@ -118,9 +129,27 @@ def case(call: Described) -> tuple[Array, list[Array]]:
     return weight, [x, packed(weight, call), bias, added]
 
 
+def as_it_lies(weight: Array, call: Described) -> Array:
+    """A plain weight, in the order of axes in which a call takes it."""
+    axes = (1, 0) if weight.ndim == 2 else (3, 2, 0, 1)
+    return np.ascontiguousarray(weight.transpose(axes) if call.lies == "first" else weight)
+
+
+def given(call: Described, lies: str, scaled: bool) -> tuple[Described, Array, list[Array]]:
+    """A call of a weight as it lies, the weight that it comes to, and operands."""
+    weight, (x, _, bias, added) = case(call)
+    call = replace(call, lies=lies, scaled=scaled)
+    lying = as_it_lies(weight, call)
+    if scaled:
+        scale = np.random.default_rng(1).uniform(-2, 2, call.results).astype("float32")
+        weight, bias = weight * scale, np.stack([bias, scale])
+    return call, weight, [x, lying, bias, added]
+
+
 def in_torch(call: Described, weight: Array, operands: list[Array]) -> Array:
     """What the call gives, in float64."""
     x, _, bias, added = (torch.from_numpy(v).double() for v in operands)
+    bias = bias[0] if call.scaled else bias
     w = torch.from_numpy(weight).double()
     if isinstance(call, Product):
         made = x @ w + bias
@@ -152,6 +181,20 @@ def test_functions_and_forms(call: Described) -> None:
     wanted = in_torch(call, weight, operands)
     np.testing.assert_allclose(called(call, operands), wanted, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(evaluate(form(call), operands), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
+@pytest.mark.parametrize("lies", ["first", "last"])
+@pytest.mark.parametrize("call", GIVEN, ids=range(len(GIVEN)))
+def test_weights_as_they_lie(call: Described, lies: str, scaled: bool) -> None:
+    call, weight, operands = given(call, lies, scaled)
+    assert not call.problem()
+    assert [v.shape for v in operands] == [t.shape for t in call.operands]
+    assert FAMILY.read(call.name, call.attributes, call.operands, [call.result]) == call
+    wanted = in_torch(call, weight, operands)
+    np.testing.assert_allclose(called(call, operands), wanted, rtol=2e-5, atol=2e-5)
+    if math.prod(weight.shape) < 100_000:
+        np.testing.assert_allclose(evaluate(form(call), operands), wanted, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("call", [PRODUCTS[1], WINOGRAD[3]], ids=["product", "winograd"])
@@ -213,13 +256,15 @@ def test_any_number_of_threads_gives_the_same_numbers(
     threads = Threads(count)
     monkeypatch.setattr(native_calls, "share_threads", lambda m: m.use_threads(threads.address))
     shared = native_calls.library(FAMILY, FAMILY.flags())
-    for call in SHARED:
-        _, operands = case(call)
+    cases = [(call, case(call)[1]) for call in SHARED]
+    lying = [given(c, lies, True) for c in SHARED if c.groups == 1 for lies in ("first", "last")]
+    cases += [(call, operands) for call, _, operands in lying]
+    for call, operands in cases:
         made = np.full(call.result.shape, np.nan, call.result.dtype)
         shared[call.symbol](*operands, *call.numbers, made)
         np.testing.assert_array_equal(made, called(call, operands))
     # Each has something for two, and there are no more parts than threads find something to do in.
-    assert len(threads.parts) == len(SHARED)
+    assert len(threads.parts) == len(cases)
     assert all(2 <= parts <= 8 * count for parts in threads.parts)
 
 
@@ -272,6 +317,12 @@ def test_which_windows_are_filtered() -> None:
         (CONVOLUTIONS[0], {"groups": 0}, "groups of one size"),
         (CONVOLUTIONS[0], {"added": True}, "not those that its attributes say"),
         (PRODUCTS[0], {"ending": "tanh"}, "what follows"),
+        (PRODUCTS[0], {"lies": "first"}, "not those that its attributes say"),
+        (PRODUCTS[0], {"lies": "here"}, "lies in one of"),
+        (PRODUCTS[0], {"scaled": True}, "scaled already"),
+        (CONVOLUTIONS[0], {"lies": "last"}, "not those that its attributes say"),
+        (CONVOLUTIONS[6], {"lies": "first"}, "in panels"),
+        (WINOGRAD[0], {"lies": "first"}, "not those that its attributes say"),
         (WINOGRAD[0], {"size": 3}, "squares"),
         (WINOGRAD[0], {"size": 4}, "not those that its attributes say"),
         (WINOGRAD[0], {"ending": None}, "what follows"),

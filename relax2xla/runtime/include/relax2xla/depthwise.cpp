@@ -11,11 +11,11 @@
 #include <relax2xla/activations.h>
 #include <relax2xla/products/tile.h>
 #include <relax2xla/threads.h>
+#include <relax2xla/turn.h>
 #include <tvm/runtime/packed_func.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace {
@@ -24,6 +24,7 @@ using relax2xla::kLanes;
 using relax2xla::kPanel;
 using relax2xla::load;
 using relax2xla::store;
+using relax2xla::turn;
 using relax2xla::Vector;
 
 // Results that are summed up together: with a row of the window, what registers hold.
@@ -82,33 +83,6 @@ struct Blocks {
 };
 
 // -- planes and lines ----------------------------------------------------------------------------
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define RELAX2XLA_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#endif
-#endif
-#ifndef RELAX2XLA_SHUFFLE
-typedef int Places __attribute__((vector_size(4 * kLanes)));
-#define RELAX2XLA_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Places{__VA_ARGS__})
-#endif
-
-/* Exchange rows and columns of blocks of `Size` numbers, and of smaller ones. */
-template <int Size, int... Lane>
-void turn(Vector* rows, std::integer_sequence<int, Lane...> lanes) {
-#pragma GCC unroll 16
-  for (int i = 0; i < kLanes; ++i) {
-    if (i & Size) continue;
-    const Vector a = rows[i], b = rows[i + Size];
-    rows[i] = RELAX2XLA_SHUFFLE(a, b, (Lane & Size ? Lane - Size + kLanes : Lane)...);
-    rows[i + Size] = RELAX2XLA_SHUFFLE(a, b, (Lane & Size ? Lane + kLanes : Lane + Size)...);
-  }
-  if constexpr (Size > 1) turn<Size / 2>(rows, lanes);
-}
-
-void turn(Vector* rows) {
-  turn<kLanes / 2>(rows, std::make_integer_sequence<int, kLanes>{});
-}
-
 /* Vectors in rows of `width`, the first of a row `pitch` numbers behind that of the row before. */
 struct Lines {
   float* data;

@@ -11,6 +11,10 @@
 namespace relax2xla {
 
 constexpr int kPanel = 16;
+
+/* As many columns as their panels have. */
+constexpr int64_t in_panels(int64_t columns) { return (columns + kPanel - 1) / kPanel * kPanel; }
+
 // Vectors of results that a tile has, or one more where that leaves none; rows of one, and how many
 // vectors of sums registers hold: 24 of 32, or 12 of 16.
 constexpr int kVectors = 2, kMostRows = 12;
@@ -32,17 +36,45 @@ struct Last {
 inline bool in_registers(int64_t ending) { return ending <= kHardswish; }
 
 /* What will be read next, of each panel that a tile reads: `lines` of caches come nearer with `every`
- * so many channels. Few at once, or what is read now waits behind them. */
+ * so many channels. Few at once, or what is read now waits behind them. Of panels `apart` bytes from
+ * each other; what lies in stretches goes on `jump` bytes behind their `end`, `stride` from one to
+ * the next. */
 struct Ahead {
   const char* at;
-  int64_t lines, every;
+  int64_t lines, every, apart;
+  const char* end;
+  int64_t jump, stride;
+
+  void step() {
+    at += kLine * sizeof(float);
+    if (at != end) return;
+    at += jump;
+    end += stride;
+  }
 };
 
-/* As many channels from `at` on as each of `tiles` reads. */
-inline Ahead ahead_of(const float* at, int64_t tiles) {
-  const int64_t every = std::clamp<int64_t>(2 * tiles, 8, 64);
-  return {reinterpret_cast<const char*>(at), (every + tiles - 1) / tiles, every};
+/* As many channels from `at` on as each of `tiles` reads, of panels `next` numbers apart. */
+inline Ahead ahead_of(const float* at, int64_t next, int64_t tiles) {
+  const int64_t every = std::clamp<int64_t>(2 * tiles, 8, 64), lines = (every + tiles - 1) / tiles;
+  const auto bytes = static_cast<int64_t>(sizeof(float));
+  return {reinterpret_cast<const char*>(at), lines, every, next * bytes, nullptr, 0, 0};
 }
+
+/* The same of what lies in stretches of `length` numbers, `stride` from one to the next. */
+inline Ahead ahead_in(const float* at, int64_t next, int64_t tiles, int64_t length,
+                      int64_t stride) {
+  Ahead ahead = ahead_of(at, next, tiles);
+  const int64_t lines = (length + kLine - 1) / kLine * kLine;
+  const auto bytes = static_cast<int64_t>(sizeof(float));
+  if (lines >= stride) return ahead;
+  ahead.end = ahead.at + lines * bytes;
+  ahead.jump = (stride - lines) * bytes;
+  ahead.stride = stride * bytes;
+  return ahead;
+}
+
+/* Nothing, for `length` channels. */
+inline Ahead nothing_ahead(int64_t length) { return {nullptr, 0, length, 0, nullptr, 0, 0}; }
 
 /* `Rows` pixels by `Vectors` vectors of results, rows `apart` numbers from each other. The pixels
  * under a tap are `count` pointers behind those under the one before; of `Even` ones, `stride`
@@ -100,10 +132,9 @@ void tile(const float* const* pixels, int64_t count, int64_t stride, int64_t tap
     };
     constexpr int kPanels = std::max(1, Vectors * kLanes / kPanel);
     for (int64_t k = 0; k < length;) {
-      for (int64_t line = 0; line < ahead.lines; ++line, ahead.at += 64) {
+      for (int64_t line = 0; line < ahead.lines; ++line, ahead.step()) {
 #pragma GCC unroll 4
-        for (int p = 0; p < kPanels; ++p)
-          __builtin_prefetch(ahead.at + p * next * sizeof(float), 0, 2);
+        for (int p = 0; p < kPanels; ++p) __builtin_prefetch(ahead.at + p * ahead.apart, 0, 2);
       }
       const int64_t until = std::min(length, k + ahead.every);
       for (; k + kAtOnce <= until; k += kAtOnce)
@@ -112,6 +143,7 @@ void tile(const float* const* pixels, int64_t count, int64_t stride, int64_t tap
     }
   }
   coming->at = ahead.at;
+  coming->end = ahead.end;
   if (last != nullptr) {
     if (last->added != nullptr)
       each([&](Vector& s, int64_t at, int64_t) { s += load(last->added + at); });

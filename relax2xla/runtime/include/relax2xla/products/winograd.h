@@ -3,7 +3,8 @@
  * A patch of (Size + 2)^2 pixels makes Size^2 results: it is seen as polynomials, whose values at
  * some points are multiplied by those of the window. The points are 0, 1, -1 and infinity for
  * Size 2; 0, and both signs of sqrt(1/2) and sqrt(2), and infinity for Size 4, which keep rounding
- * small. The weight holds its values: [panels, points^2, channels, kPanel]. See S. Winograd,
+ * small. The weight holds its values, [panels, points^2, channels, kPanel], or lies as windows do, of
+ * which these are computed where they are multiplied (products/weights.h). See S. Winograd,
  * Arithmetic Complexity of Computations, 1980; A. Lavin and S. Gray, arXiv:1509.09308.
  */
 #ifndef RELAX2XLA_PRODUCTS_WINOGRAD_H_
@@ -11,6 +12,7 @@
 
 #include <relax2xla/activations.h>
 #include <relax2xla/products/tile.h>
+#include <relax2xla/products/weights.h>
 #include <relax2xla/threads.h>
 
 #include <algorithm>
@@ -57,6 +59,28 @@ inline void results_of(const Vector* m, Vector* y) {
   }
 }
 
+/* The values of a line of a window at the points, divided by the distances of each from the others. */
+template <int Size>
+inline void values_of_window(const Vector* w, Vector* v) {
+  if constexpr (Size == 2) {
+    const Vector a = 0.5f * (w[0] + w[2]), b = 0.5f * w[1];
+    v[0] = -w[0];
+    v[1] = a + b;
+    v[2] = a - b;
+    v[3] = w[2];
+  } else {
+    constexpr float kA = 0.707106781f, kB = 1.41421356f;
+    const Vector a = (w[0] + 0.5f * w[2]) * (-2.0f / 3), b = w[1] * (kA * -2.0f / 3);
+    const Vector e = (w[0] + 2.0f * w[2]) * (1.0f / 6), f = w[1] * (kB / 6);
+    v[0] = w[0];
+    v[1] = a + b;
+    v[2] = a - b;
+    v[3] = e + f;
+    v[4] = e - f;
+    v[5] = w[2];
+  }
+}
+
 template <int Size>
 struct Winograd {
   static constexpr int kPoints = Size + 2, kAll = kPoints * kPoints, kColumns = kVectors * kLanes;
@@ -65,7 +89,7 @@ struct Winograd {
   static constexpr int64_t kNear = 72 * 1024, kDepth = 256, kLeast = 48;
 
   const float* image;
-  const float* weight;
+  Weight weight;
   const float* bias;
   const float* added;
   float* result;
@@ -137,37 +161,86 @@ struct Winograd {
     }
   }
 
-  /* Patches [from, to), columns [begin, end). */
-  void run(int64_t from, int64_t to, int64_t begin, int64_t end,
+  /* Numbers of a panel from a point to the next: those that are packed do not take each other's place in
+   * the nearest cache. */
+  int64_t apart() const { return channels * kPanel + (weight.is_packed() ? 0 : kLine); }
+
+  /* The values of the windows of a panel at all points. */
+  void transform_panel(int64_t column, float* to) const {
+    constexpr int64_t kSome = 16;
+    float windows[kSome * 9 * kPanel];
+    for (int64_t from = 0; from < channels; from += kSome) {
+      const int64_t count = std::min(kSome, channels - from);
+      weight.pack_windows(column, from, count, windows);
+      for (int64_t c = 0; c < count * kPanel; c += kLanes) {
+        const float* const window = windows + c / kPanel * 9 * kPanel + c % kPanel;
+        Vector half[kPoints][3];
+#pragma GCC unroll 3
+        for (int j = 0; j < 3; ++j) {
+          Vector w[3], v[kPoints];
+#pragma GCC unroll 3
+          for (int i = 0; i < 3; ++i) w[i] = load(window + (3 * i + j) * kPanel);
+          values_of_window<Size>(w, v);
+#pragma GCC unroll 6
+          for (int i = 0; i < kPoints; ++i) half[i][j] = v[i];
+        }
+#pragma GCC unroll 6
+        for (int i = 0; i < kPoints; ++i) {
+          Vector v[kPoints];
+          values_of_window<Size>(half[i], v);
+#pragma GCC unroll 6
+          for (int j = 0; j < kPoints; ++j)
+            store(to + (i * kPoints + j) * apart() + from * kPanel + c, v[j]);
+        }
+      }
+    }
+  }
+
+  /* What comes nearer with the products at a point: the values of the next, or a part of the windows
+   * of the columns behind these. */
+  Ahead ahead(const float* panel, int64_t point, int64_t column, int64_t next, bool due,
+              int64_t tiles) const {
+    if (!due) return ahead_of(panel + apart(), next, tiles);
+    if (point >= 9 || column >= results) return nothing_ahead(channels);
+    return weight.coming(column, {point * channels, channels, channels}, tiles);
+  }
+
+  /* Patches [from, to), columns [begin, end), whose values are in `panels`, or become so if that is
+   * `due`: those of all columns, or of a tile's. */
+  void run(int64_t from, int64_t to, int64_t begin, int64_t end, float* panels, bool due, bool kept,
            std::vector<float>& memory) const {
     const int64_t count = to - from;
     const int64_t stride = stride_of(channels);
     const int64_t of_values = count * stride, of_products = count * kColumns;
-    const int64_t needed = kAll * (of_values + of_products) + channels + kColumns + kLine;
-    if (static_cast<int64_t>(memory.size()) < needed) memory.resize(static_cast<size_t>(needed));
-    float* values = aligned(memory.data());
+    const int64_t needed = kAll * (of_values + of_products) + channels + kColumns;
+    float* values = room(memory, needed);
     float* products = values + kAll * of_values;
     float* nothing = products + kAll * of_products;
     const float* zeros = nothing + channels;
     std::fill_n(nothing, channels + kColumns, 0.0f);
     for (int64_t p = 0; p < count; ++p)
       transform(from + p, nothing, values + p * stride, of_values);
-    const int64_t next = kAll * channels * kPanel;
+    const int64_t next = kAll * apart();
     for (int64_t column = begin; column < end; column += kColumns) {
       const int64_t wide = std::min<int64_t>(kColumns, end - column);
-      const float* panel = weight + column / kPanel * next;
-      for (int64_t point = 0; point < kAll; ++point, panel += channels * kPanel) {
-        // The values of the window at the next point come nearer, a part with each tile.
+      const float* panel = weight.numbers + column / kPanel * next;
+      if (!weight.is_packed()) {
+        float* const made = panels + (kept ? (column - begin) / kPanel * next : 0);
+        for (int64_t c = 0; due && c < wide; c += kPanel)
+          transform_panel(column + c, made + c / kPanel * next);
+        panel = made;
+      }
+      for (int64_t point = 0; point < kAll; ++point, panel += apart()) {
         Tile tile = tile_of(count, wide / kLanes, stride);
         const int64_t tiles = (count + tile.rows - 1) / tile.rows;
-        Ahead ahead = ahead_of(panel + channels * kPanel, tiles);
+        Ahead coming = ahead(panel, point, column + wide, next, due && !weight.is_packed(), tiles);
         for (int64_t p = 0; p < count; p += tile.rows) {
           if (count - p < tile.rows) tile = tile_of(count - p, tile.vectors, stride);
           const float* const pixels = values + point * of_values + p * stride;
           float* out = products + point * of_products + p * kColumns;
           for (int64_t c = 0; c < channels; c += kDepth) {
             tile.run(&pixels, 0, stride, 1, c, std::min(kDepth, channels - c), panel + c * kPanel,
-                     next, c == 0 ? zeros : nullptr, nullptr, &ahead, out, kColumns);
+                     next, c == 0 ? zeros : nullptr, nullptr, &coming, out, kColumns);
           }
         }
       }
@@ -189,13 +262,18 @@ struct Winograd {
                                     patches * kAll * channels * results / work);
     const Pieces pieces{patches, shares.pieces};
     each_part(shares.parts(), [&](int64_t part) {
-      static thread_local std::vector<float> memory;
+      static thread_local std::vector<float> memory, packed;
       const auto [first, beyond] = shares.band_of(part, columns);
       const int64_t begin = first * kColumns, end = std::min(results, beyond * kColumns);
       const int64_t piece = shares.piece_of(part), last = pieces.begin(piece + 1);
       const int64_t length = block_of(last - pieces.begin(piece), most);
-      for (int64_t from = pieces.begin(piece); from < last; from += length)
-        run(from, std::min(last, from + length), begin, end, memory);
+      const bool again = last - pieces.begin(piece) > length;
+      const int64_t kept = again ? in_panels(end - begin) : kColumns;
+      float* const panels = weight.is_packed() ? nullptr : room(packed, kAll * apart() * kept / kPanel);
+      for (int64_t from = pieces.begin(piece); from < last; from += length) {
+        const bool due = from == pieces.begin(piece);
+        run(from, std::min(last, from + length), begin, end, panels, due, again, memory);
+      }
     });
   }
 };
