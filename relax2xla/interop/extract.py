@@ -148,8 +148,9 @@ def extract_jax(
 
     devices = _devices(mod)
 
-    def built(mod: IRModule) -> Any:
-        return build(_scalars_apart(mod), relax_pipeline=default(for_jax=True), mesh=devices)
+    def built(mod: IRModule, calls: bool = False) -> Any:
+        pipeline = default(for_jax=True, calls=calls)
+        return build(_scalars_apart(mod), relax_pipeline=pipeline, mesh=devices)
 
     def machine() -> Any:
         return build(_scalars_apart(mod))
@@ -169,13 +170,14 @@ def extract_jax(
     if policy.remat:
         want_used("remat", policy.remat, modules_of(func), "module")
     plain = policy.exact and policy.dtype is None and sizes is None and not weights.state
-    on_one_cpu = machine if plain and devices is None else None
+    alone = plain and devices is None
     if sizes is not None and any(is_draw(b.value) for b in bindings_deep(sizes.func)):
         raise UnsupportedError(
             f"{name}: sizes depend on random numbers, and a program of JAX has one shape, whatever "
             f"the key: {', '.join(sizes.what)}"
         )
-    programs = Programs(executable, name, func, weights, sizes, on_one_cpu, draws)
+    on_one_cpu = (machine, lambda: built(mod, True)) if alone else (None, None)
+    programs = Programs(executable, name, func, weights, sizes, draws, *on_one_cpu)
     if draws.used and rng in programs.names:
         raise ValueError(
             f"{name} draws random numbers and has an argument {rng!r} of its own, so the key needs "

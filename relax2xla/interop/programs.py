@@ -15,7 +15,7 @@ from relax2xla.errors import CallError
 from relax2xla.importers.shared.trees import Tree, built, flattened, trees_of
 from relax2xla.interop.dimensions import Dimensions
 from relax2xla.interop.draws import Draws, as_key
-from relax2xla.interop.held import Machine
+from relax2xla.interop.held import Machine, WithCalls
 from relax2xla.interop.sized import Sizes
 from relax2xla.interop.weights import Policy, Weights, described
 from relax2xla.ir import (
@@ -46,7 +46,8 @@ class Programs:
     """One function's programs by the shapes of its arguments.
 
     ``sizes``: values that decide on sizes, which are parameters after those of ``source``.
-    ``machine``: makes the machine's own executable of the function, for weights that are arrays.
+    ``machine``: makes the machine's own executable of the function, for weights that are arrays;
+    ``called``: that for weights that come with each call.
     ``draws``: what is known of its random numbers; those of the program itself, if nothing is.
     """
 
@@ -57,13 +58,15 @@ class Programs:
         source: Function,
         weights: Weights,
         sizes: Sizes | None = None,
-        machine: Callable[[], Executable] | None = None,
         draws: Draws | None = None,
+        machine: Callable[[], Executable] | None = None,
+        called: Callable[[], Executable] | None = None,
     ) -> None:
         self.executable, self.name, self.weights, self.sizes = executable, name, weights, sizes
         self.draws = draws or Draws("", False, False)
         self._machine = machine and Machine(machine, name, weights)
         self.entry: Entry = executable[name]
+        self._with_calls = called and WithCalls(called, name, weights, self._arrays())
         self.source = source
         self.params = self.entry.params
         self.trees = trees_of(source)
@@ -75,6 +78,12 @@ class Programs:
         # Each JaxFunction has Programs of its own, so one policy; dtypes follow JAX's x64 flag.
         self._evaluators: dict[tuple[IRModule, bool], Evaluator] = {}
         self._wide: dict[IRModule, bool] = {}
+
+    def _arrays(self) -> dict[str, Any]:
+        """The weights by path, as the module has them."""
+        lifted, paths = self.entry.lifted, self.weights.paths
+        known = [a for a in (*lifted.weights, *lifted.raw) if id(a) in paths]
+        return {paths[id(a)]: a for a in known}
 
     # -- arguments
     @functools.cached_property
@@ -300,20 +309,20 @@ class Programs:
             with drawing_from(None if rng is None else as_key(rng._replace(data=key))):
                 return evaluated(held, arrays)
 
+        def weight(held: Mapping[str, Any], array: Any) -> Any:
+            value = _entered(held[paths[id(array)]], dtype_name(array.dtype), policy)
+            return value if value.ndim == array.ndim else lax.reshape(value, array.shape)
+
         def evaluated(held: Mapping[str, Any], arrays: Sequence[Any]) -> list[Any]:
             values = entered(arrays)
-
-            def weight(array: Any) -> Any:
-                value = _entered(held[paths[id(array)]], dtype_name(array.dtype), policy)
-                return value if value.ndim == array.ndim else lax.reshape(value, array.shape)
 
             made: Any = ()
             transform = self.transform()
             if transform is not None:
                 evaluator = self._evaluator(transform, policy)
-                made = evaluator.call(transform["main"], [weight(a) for a in lifted.raw], {})
+                made = evaluator.call(transform["main"], [weight(held, a) for a in lifted.raw], {})
             for w in lifted.weights:
-                values.append(made[w] if isinstance(w, int) else weight(w))
+                values.append(made[w] if isinstance(w, int) else weight(held, w))
             program = self.program(infos, bool(symbols))
             evaluator = self._evaluator(program.module, policy, symbols)
             out = evaluator.call(program.module["main"], values, {})
@@ -328,20 +337,36 @@ class Programs:
         key = None if rng is None else rng.data
         narrows = policy.exact and is_wide(np.zeros(0))
 
-        def rows(*arrays: Any) -> Sequence[Any]:
+        def computed(held: Mapping[str, Any], arrays: Sequence[Any]) -> Sequence[Any]:
             with policy.wide():
                 if narrows and self._is_wide(self.program(infos, bool(symbols))):
-                    return in_64_bits(compute, given, arrays, key)
-                return compute(given, arrays, key)
+                    return in_64_bits(compute, held, arrays, key)
+                return compute(held, arrays, key)
+
+        def rows(*arrays: Any) -> Sequence[Any]:
+            return computed(given, arrays)
 
         # What knows its weights is also a program of the machine's.
         alone = not symbols and workers_here() == 1 and rng is None
         held = self._machine.held(given, infos, rows) if self._machine and alone else None
-        if held is None:
-            return self._returned(self.program(infos, bool(symbols)).pack(rows(*arrays)), buffers)
-        with policy.wide():
-            values = entered(arrays)
-            return self._returned(held.pack(held.call(*values)), buffers)
+        if held is not None:
+            with policy.wide():
+                values = entered(arrays)
+                return self._returned(held.pack(held.call(*values)), buffers)
+        program = self.program(infos, bool(symbols))
+        if self._with_calls and alone:
+            own = self._with_calls.arrays
+
+            def of_all(*values: Any) -> Sequence[Any]:
+                held = dict(zip(own, values, strict=False))
+                return computed(held, values[len(own) :])
+
+            called = self._with_calls.held([*given.values(), *arrays], infos, program, of_all)
+            if called is not None:
+                with policy.wide():
+                    weights = [weight(given, a) for a in own.values()]
+                    return self._returned(program.pack(called(*weights, *entered(arrays))), buffers)
+        return self._returned(program.pack(rows(*arrays)), buffers)
 
     def _is_wide(self, program: Program) -> bool:
         """Whether a program computes floats of 64 bits, whose derivatives JAX's flag narrows."""

@@ -22,7 +22,10 @@ from relax2xla.vm.pjrt.native_calls import functions
 torch = pytest.importorskip("torch")
 
 # Calls are of functions in C++, where this machine compiles them and they are faster.
-CALLED = "custom_call" if pays(Product((64, 768), 1024)) and functions(FAMILY) else "stablehlo"
+HAVE = pays(Product((64, 768), 1024)) and bool(functions(FAMILY))
+CALLED = "custom_call" if HAVE else "stablehlo"
+# Of the network below.
+CALLS = 2 if HAVE else 0
 
 
 class Network(torch.nn.Module):
@@ -64,15 +67,118 @@ def primitives(f: Any, *args: Any) -> list[str]:
     return [e.primitive.name for e in jax.make_jaxpr(f)(*args).jaxpr.eqns]
 
 
-def test_known_weights_are_the_machines_program_and_given_ones_are_rows(made: Any) -> None:
+def loss(f: Any, *args: Any) -> Any:
+    return (f(*args)["values"] ** 2).sum()
+
+
+def calls(f: Any, *args: Any) -> int:
+    return jax.jit(f).lower(*args).as_text().count("stablehlo.custom_call")
+
+
+def test_weights_that_are_known_or_given_make_programs_with_calls(made: Any) -> None:
     _, expected, fn, params = made
     held = functools.partial(fn, params)
-    assert primitives(held, X) == ["relax2xla_held"]
-    assert "conv_general_dilated" in primitives(fn, params, X)
-    assert CALLED in jax.jit(held).lower(X).as_text()
+    for f, args in ((held, (X,)), (fn, (params, X))):
+        assert primitives(f, *args) == (["relax2xla_held"] if CALLS else primitives(f, *args))
+        assert calls(f, *args) == CALLS
     for found in (held(X), jax.jit(held)(X), jax.jit(fn)(params, X)):
         close(found, expected)
         assert found["kind"].dtype == np.int64
+
+
+def test_given_weights_are_read_where_they_lie(made: Any) -> None:
+    """No weight is laid out before it is used, and each call has those that it is given."""
+    module, _, fn, params = made
+    compiled = jax.jit(fn).lower(params, X).compile().as_text() or ""
+    # A copy would have the results last, or panels of 16.
+    copies = ("f32[3,3,16,32]", "f32[32,256]", "f32[16,32,16]")
+    assert not any(shape in compiled for shape in copies) or not CALLS
+    jitted = jax.jit(fn)
+    for factor in (1, 3):
+        other = jax.tree.map(lambda w, by=factor: by * w, params)
+        with torch.no_grad():
+            changed = Network().eval()
+            changed.load_state_dict(module.state_dict())
+            for p in changed.parameters():
+                p *= factor
+            wanted = {k: v.numpy() for k, v in changed(torch.from_numpy(X)).items()}
+        close(jitted(other, X), wanted)
+        close(jitted(other, 1 * X), wanted)
+
+
+def as_rows(fn: Any) -> Any:
+    """The function in operations of ``jax.lax`` alone."""
+
+    def rows(*args: Any) -> Any:
+        with jax.disable_jit():
+            return fn(*args)
+
+    return rows
+
+
+def test_derivatives_by_given_weights_are_those_of_the_rows(made: Any) -> None:
+    _, _, fn, params = made
+    rows = as_rows(fn)
+    wanted = jax.grad(lambda p: loss(rows, p, X))(params)
+    jitted = jax.jit(fn)
+    forms = {
+        "of the function": jax.grad(lambda p: loss(fn, p, X)),
+        "jitted": jax.jit(jax.grad(lambda p: loss(fn, p, X))),
+        "of what was jitted": jax.grad(lambda p: loss(jitted, p, X)),
+        "kept": jax.grad(jax.checkpoint(lambda p: loss(fn, p, X))),
+        "kept of what was jitted": jax.jit(jax.grad(jax.checkpoint(lambda p: loss(jitted, p, X)))),
+    }
+    for name, f in forms.items():
+        close(f(params), wanted, 2e-4)
+        assert calls(f, params) == 0, name
+    # Of some weights alone, and forward.
+    part = {"linear": params["linear"]}
+    some = jax.grad(lambda p: loss(jitted, {**params, **p}, X))(part)
+    close(some, {"linear": wanted["linear"]}, 2e-4)
+    ways = jax.jvp(lambda p: loss(jitted, p, X), (params,), (params,))
+    close(ways, jax.jvp(lambda p: loss(rows, p, X), (params,), (params,)), 2e-4)
+
+
+def test_given_weights_in_maps_and_loops(made: Any) -> None:
+    _, expected, fn, params = made
+    rows, jitted = as_rows(fn), jax.jit(fn)
+    batch = jnp.stack([X, 2 * X])
+    wanted = jax.vmap(rows, (None, 0))(params, batch)
+    close(jax.vmap(jitted, (None, 0))(params, batch), wanted)
+    close(jax.jit(jax.vmap(fn, (None, 0)))(params, batch), wanted)
+    several = jax.tree.map(lambda w: jnp.stack([w, w]), params)
+    close(jax.vmap(jitted, (0, None))(several, X)["values"][1], expected["values"])
+
+    def total(params: Any, xs: Any) -> Any:
+        def step(total: Any, x: Any) -> Any:
+            return total + fn(params, x)["mean"], None
+
+        return jax.lax.scan(step, 0.0, xs)[0]
+
+    close(jax.jit(total)(params, jnp.stack([X, X, X])), 3 * expected["mean"])
+    assert calls(total, params, batch) == CALLS
+    slopes = jax.jit(jax.grad(total))(params, jnp.stack([X]))
+    close(slopes, jax.grad(lambda p: rows(p, X)["mean"])(params), 2e-4)
+
+
+def test_given_weights_for_others_are_rows(made: Any) -> None:
+    _, expected, fn, params = made
+    exported = export.export(jax.jit(fn))(params, X)
+    assert "custom_call" not in exported.mlir_module()
+    close(export.deserialize(exported.serialize()).call(params, X), expected)
+    on_gpu = export.export(jax.jit(fn), platforms=["cuda"])(params, X)
+    assert "custom_call" not in on_gpu.mlir_module()
+    again, weights = extract_jax(from_jax(fn, params, X))
+    close(again(weights, params, X), expected)
+
+
+def test_small_functions_show_their_operations() -> None:
+    x = torch.randn(3, 8)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
+    fn, params = extract_jax(from_exported_program(torch.export.export(module, (x,))))
+    assert "dot_general" in primitives(fn, params, x.numpy())
+    with torch.no_grad():
+        close(jax.jit(fn)(params, x.numpy()), module(x).numpy())
 
 
 def test_weights_that_were_changed_are_prepared_anew(made: Any) -> None:

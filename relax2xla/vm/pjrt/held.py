@@ -1,10 +1,11 @@
-"""A program over weights that it holds, inside a JAX trace: rows for JAX, C++ for one CPU.
+"""A program of the machine's inside a JAX trace: rows for JAX, C++ for one CPU.
 
 The machine's own program for a function calls functions in C++ (``vm.pjrt.native_calls``), on
-weights that were laid out for them. JAX can neither differentiate nor map nor spread such calls.
-So the program is one primitive here, which has the function in ``jax.lax`` operations as well: what
-JAX does to it, it does to these, and ``jax.export``, several devices and other platforms see these.
-Where nothing is left to do but to compile for one CPU, it is the machine's program.
+weights that were laid out for them or that come with each call. JAX can neither differentiate nor
+map nor spread such calls. So the program is one primitive here, which has the function in
+``jax.lax`` operations as well: what JAX does to it, it does to these, and ``jax.export``, several
+devices and other platforms see these. Where nothing is left to do but to compile for one CPU, it is
+the machine's program.
 """
 
 from __future__ import annotations
@@ -13,32 +14,41 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
+import jax.core
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.interpreters.partial_eval import DynamicJaxprTracer
 from jaxlib.mlir import ir
 
 from relax2xla.vm.pjrt.jit import inline
+
+#: A program with calls in the place of the module that is lowered: its results on values.
+Inline: TypeAlias = Callable[[ir.Module, Sequence[Any]], Sequence[Any]]
+#: What a program is made of on values of one, by that.
+Calls: TypeAlias = Callable[[Inline, Sequence[Any]], Sequence[Any]]
 
 
 class Held:
     """A function of arrays in two forms.
 
-    rows: in ``jax.lax`` operations, with 64 bits; outputs: avals of its results; program: with
-    calls, for one CPU, and the values of its first parameters; run: the results on known arrays
+    rows: in ``jax.lax`` operations, with 64 bits; outputs: avals of its results; calls: makes the
+    form with calls, for one CPU, or None where rows are all; run: the results on known arrays; None
+    for those of a program that ``jax.jit`` makes
     """
 
     def __init__(
         self,
         rows: Callable[..., Sequence[Any]],
         outputs: Iterable[Any],
-        program: Callable[[], tuple[ir.Module, Sequence[Any]]],
-        run: Callable[..., Sequence[Any]],
+        calls: Callable[[], Calls | None],
+        run: Callable[..., Sequence[Any]] | None = None,
     ) -> None:
-        self.rows, self.outputs, self.run = rows, tuple(outputs), run
-        self.program = functools.cache(program)
+        self.rows, self.outputs = rows, tuple(outputs)
+        self.run = run or jax.jit(self)
+        self.calls = functools.cache(calls)
 
     def __call__(self, *args: Any) -> list[Any]:
         """The results, of arrays and of values that JAX traces."""
@@ -46,6 +56,11 @@ class Held:
 
     def __repr__(self) -> str:
         return "<rows, or the machine's program>"
+
+
+def is_staged(value: Any) -> bool:
+    """Whether a value is known, or of a program that JAX writes down and does nothing else to."""
+    return not isinstance(value, jax.core.Tracer) or isinstance(value, DynamicJaxprTracer)
 
 
 @contextlib.contextmanager
@@ -107,8 +122,15 @@ def _on_cpu(ctx: Any, *args: Any, held: Held) -> Any:
     spread = getattr(module.axis_context, "num_devices", 2) != 1
     if spread or module.lowering_parameters.for_export or _AS_ROWS.get():
         return _in_rows(ctx, *args, held=held)
-    program, weights = held.program()
-    return inline(ctx, [*map(mlir.ir_constant, weights), *args], str(program))
+    calls = held.calls()
+    if calls is None:
+        return _in_rows(ctx, *args, held=held)
+
+    def inlined(program: ir.Module, values: Sequence[Any]) -> Sequence[Any]:
+        known = [v if isinstance(v, ir.Value) else mlir.ir_constant(v) for v in values]
+        return inline(ctx, known, str(program))
+
+    return calls(inlined, args)
 
 
 ad.primitive_jvps[_held_p] = _jvp
