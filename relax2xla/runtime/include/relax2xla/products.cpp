@@ -360,7 +360,9 @@ void compute(Convolution c) {
   const std::vector<Part> parts = parts_of(c.taps(), c.channels, c.weight);
   const int64_t depth = c.taps() * c.channels;
   const int64_t near = depth * c.results <= kLight ? kTogether : kNear / std::min(kDepth, depth);
-  const int64_t most = std::max<int64_t>(kTogether, near);
+  // A block of more pixels is worth it where it reads panels that are packed anew.
+  const int64_t fold = c.weight.is_packed() ? 1 : 2;
+  const int64_t most = fold * std::max<int64_t>(kTogether, near);
   const int64_t block = relax2xla::block_of(c.pixels, most);
   // Bands are some groups, or some columns of one.
   constexpr int64_t kLeast = relax2xla::kVectors * kLanes;

@@ -117,9 +117,11 @@ struct Weight {
  private:
   /* A stretch of a panel tap by tap: some channels as they lie, then in their order. */
   void pack_taps(int64_t column, const Stretch& stretch, float* to) const {
-    constexpr int64_t kNear = 512;
+    // A third of the nearest cache, which has what is read and written as well; 16 windows of 3x3.
+    constexpr int64_t kNear = 160;
     float near[kNear * kPanel];
-    const int64_t some = std::clamp<int64_t>(kNear / taps / kLine * kLine, 1, stretch.channels);
+    const int64_t most = kNear / taps >= kLine ? kNear / taps / kLine * kLine : kNear / taps;
+    const int64_t some = std::clamp<int64_t>(most, 1, stretch.channels);
     for (int64_t c = 0; c < stretch.channels; c += some) {
       const int64_t count = std::min(some, stretch.channels - c);
       if (count * taps > kNear) {
