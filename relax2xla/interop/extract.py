@@ -106,8 +106,9 @@ def extract_jax(
     ``fn(params, *args, **kwargs)`` takes and gives what the source's function did: torch's and
     JAX's trees, ONNX's inputs by place or name. It is made of ``jax.lax`` operations while JAX
     traces, so ``jit``, ``grad``, ``jvp``, ``vmap``, ``scan``, ``jax.checkpoint`` and ``jax.export``
-    work on it, with the derivatives that torch has (``Op.smooth``). Dynamic shapes are specialised
-    for the shapes at hand.
+    work on it, with the derivatives that torch has (``Op.smooth``). What is compiled for one CPU
+    calls functions in C++ where these are faster (:mod:`relax2xla.interop.held`). Dynamic shapes
+    are specialised for the shapes at hand.
 
     ``params``: a nested dictionary by the source's names (``params["layers"]["0"]["weight"]``),
     tied weights once, under their first name. What a program computes from weights alone (folded
