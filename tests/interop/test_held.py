@@ -172,6 +172,30 @@ def test_given_weights_for_others_are_rows(made: Any) -> None:
     close(again(weights, params, X), expected)
 
 
+class Tied(torch.nn.Module):
+    """A weight that is read twice, and one without axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(500, 128)
+        self.scale = torch.nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, ids: Any) -> Any:
+        return torch.nn.functional.linear(self.words(ids) * self.scale, self.words.weight)
+
+
+def test_given_weights_that_are_tied_or_numbers() -> None:
+    torch.manual_seed(2)
+    module, ids = Tied().eval(), torch.randint(0, 500, (2, 40))
+    fn, params = extract_jax(from_exported_program(torch.export.export(module, (ids,))))
+    assert calls(fn, params, ids.numpy()) == CALLS // 2
+    other = jax.tree.map(lambda w: np.asarray(w) * np.float32(0.5), params)
+    for given, factor in ((params, 1), (other, 1 / 8)):
+        wanted = factor * module(ids).detach().numpy()
+        close(jax.jit(fn)(given, ids.numpy()), wanted, 1e-4)
+        close(fn(given, ids.numpy()), wanted, 1e-4)
+
+
 def test_small_functions_show_their_operations() -> None:
     x = torch.randn(3, 8)
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
