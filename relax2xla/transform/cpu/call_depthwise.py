@@ -159,7 +159,9 @@ def _expansion(m: Match, call: Convolution, image: Expr) -> Site | None:
     """A convolution with the product that makes its image, where that is for it alone."""
     value = m.bound(image)
     product = composite_call(value, products.FAMILY)
-    if not isinstance(product, products.Product) or product.added or m.uses(image) != 1:
+    if not isinstance(product, products.Product) or m.uses(image) != 1:
+        return None
+    if product.added or product.lies:  # only weights in panels are read one vector at a time
         return None
     if call.image_layout != "NHWC" or product.result.shape != call.image:
         return None
