@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from jax import export
 
+from relax2xla import processor
 from relax2xla.frontend.torch import from_exported_program
 from relax2xla.interop.jax import extract_jax, from_jax, to_jax
 from relax2xla.kernels.products import FAMILY, Product, pays
@@ -170,6 +171,19 @@ def test_given_weights_for_others_are_rows(made: Any) -> None:
     assert "custom_call" not in on_gpu.mlir_module()
     again, weights = extract_jax(from_jax(fn, params, X))
     close(again(weights, params, X), expected)
+
+
+def test_processors_that_nobody_knows_have_rows(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, expected, fn, params = made
+    monkeypatch.setattr(processor, "kind", lambda: "")
+
+    def anew(*args: Any) -> Any:
+        """JAX keeps what it traced of ``fn`` before."""
+        return fn(*args)
+
+    assert "conv_general_dilated" in primitives(anew, params, X)
+    assert calls(anew, params, X) == 0
+    close(jax.jit(anew)(params, X), expected)
 
 
 class Tied(torch.nn.Module):
