@@ -179,8 +179,9 @@ struct Product {
     const float* const panel = panels + channels.from / kPanel * given * kPanel + channels.from % kPanel;
     // Meanwhile the weight of the next channels comes nearer.
     const int64_t pixels = count * width, tiles = (pixels + kRows - 1) / kRows;
+    const int64_t next = given * kPanel;
     relax2xla::Ahead ahead{nullptr, 0, given};
-    if (channels.from + kPanel < this->channels) ahead = relax2xla::ahead_of(panel + given * kPanel, tiles);
+    if (channels.from + kPanel < this->channels) ahead = relax2xla::ahead_of(panel + next, next, tiles);
     const float* const from = rows + (b * height + y) * width * given;
     // Tiles of short rows would be small ones: all rows are one, and put apart then.
     const bool is_short = width < kShort;
