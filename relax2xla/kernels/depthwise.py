@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from relax2xla.kernels.native import ENDINGS, Call, Family, Tensor, four, pair
-from relax2xla.kernels.products import packed_shape
+from relax2xla.kernels.products import PANEL, packed_shape
 
 _PREFIX: Final = "relax2xla.depthwise."
 #: The orders in which an image may lie.
@@ -145,9 +145,17 @@ class Expanded(Convolution):
             return f"what follows is one of {ENDINGS}, and a product has a positive depth"
         if self.image_layout != "NHWC":
             return "a product has its channels last"
-        return Convolution.problem(self)
+        if problem := Convolution.problem(self):
+            return problem
+        # All channels are in memory at once.
+        line = _line(self.image, self.made, self.window, self.strides, self.padding)
+        if line * math.prod(packed_shape((), self.image[3])) > _MOST_NEAR:
+            return "the lines under a row of results are too large"
+        return ""
 
 
+# Numbers under a row of results.
+_MOST_NEAR: Final = 1 << 25
 # The least size of a product that is made as far as it is read, the same where its rows are short,
 # and the depth from which the tiles of one vector that it is made in are too slow: on Cascade Lake
 # (caches of 1 MB, 11 with neighbours) 112 x 112 x 64 of 16 take 0.56 of the time of two calls, 56 x
@@ -240,9 +248,22 @@ def _problem(
         return "sizes are positive, and padding takes nothing away"
     if window[1] > _WIDEST or window[0] > _TALLEST or strides[1] not in _STEPS:
         return f"a window has up to {_WIDEST} taps in a row, and is one or two from the next"
-    if max(strides[0], *padding) > 1 << 20:
+    line = _line(image, made, window, strides, padding)
+    if max(strides[0], *padding) > 1 << 20 or line * PANEL > _MOST_NEAR:
         return "the window is too large"
     return ""
+
+
+def _line(
+    image: Sequence[int],
+    made: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+) -> int:
+    """Pixels of the lines under a row of results, with what is around them."""
+    reach = (made[2] - 1) * strides[1] + window[1]
+    return window[0] * max(reach, padding[1] + image[2])
 
 
 def _laid(shape: Sequence[int], layout: str) -> Tensor:

@@ -179,6 +179,17 @@ def test_what_files_bring_is_checked(change: dict[str, Any], why: str) -> None:
         assert why in found
 
 
+def test_what_would_take_all_memory_is_refused() -> None:
+    """Lines under a row of results are in memory at once, those of a product for all channels."""
+    far = (0, 1 << 19, 0, 1 << 19)
+    for call in (
+        Convolution((1, 1, 1, 1), (64, 1), (1, 1), (63, *far[1:])),
+        Expanded((1, 1, 1, 1 << 10), (1, 1), (1, 1), far, given=1),
+    ):
+        assert "too large" in call.problem()
+        assert not replace(call, padding=(63, 0, 0, 0)).problem()
+
+
 @pytest.mark.parametrize(
     "call",
     [
