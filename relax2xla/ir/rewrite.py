@@ -228,16 +228,7 @@ def holders_deep(root: Expr) -> Iterator[Expr]:
         if isinstance(node, SeqExpr | Function | If):
             seen.add(id(node))
             yield node
-        if type(node) is SeqExpr:
-            below = [b.value for block in node.blocks for b in block.bindings]
-            below.append(node.body)
-        else:
-            below = deep_children(node)
-        for k in below:
-            if type(k) is Call and type(k.op) is Op and LEAF_TYPES.issuperset(map(type, k.args)):
-                continue  # as most are
-            if type(k) not in LEAF_TYPES and not _is_flat(k):
-                stack.append(k)
+        stack += [k for k in inner_children(node) if not _is_flat(k)]
 
 
 def bindings_of(seq: SeqExpr) -> Iterator[Binding]:

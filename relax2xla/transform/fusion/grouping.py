@@ -161,11 +161,7 @@ class _Fused(Rewriter):
             return super().block(block)
         parts: dict[Group | Var, list[Binding]] = {}
         for b in block.bindings:
-            key = self.groups.get(b.var, b.var)
-            if key in parts:
-                parts[key].append(b)
-            else:
-                parts[key] = [b]
+            parts.setdefault(self.groups.get(b.var, b.var), []).append(b)
         holders = {
             key: _Holder(bindings, self.fuser.lift_constants)
             for key, bindings in parts.items()
@@ -188,9 +184,7 @@ class _Fused(Rewriter):
         needs: dict[Group | Var, dict[Group | Var, None]] = {}
         for b in block.bindings:
             here = groups.get(b.var, b.var)
-            found = needs.get(here)
-            if found is None:
-                found = needs[here] = {}
+            found = needs.setdefault(here, {})
             for var in used_vars(b.value):
                 there = groups.get(var, var)
                 if there is here or var not in own:

@@ -118,18 +118,13 @@ class _Block:
         self.matcher = Matcher()
         self._calls: list[int] = []
         self._by_key: dict[object, list[int]] = {}
-        define, by_key = self.matcher.define, self._by_key
         for i, b in enumerate(self.bindings):
             value = b.value
             if not isinstance(value, Var):
-                define(b.var, value)
+                self.matcher.define(b.var, value)
             if isinstance(value, Call):
                 self._calls.append(i)
-                key = key_of(value)
-                if key in by_key:
-                    by_key[key].append(i)
-                else:
-                    by_key[key] = [i]
+                self._by_key.setdefault(key_of(value), []).append(i)
 
     def roots(self, pattern: DFPattern) -> Iterator[tuple[Var, Call]]:
         """The calls that ``pattern`` may match, by its keys, in the order of the bindings."""

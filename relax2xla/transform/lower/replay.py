@@ -51,17 +51,10 @@ def key_of(
         places = {}
     info = call.struct_info_
     try:
-        operands: list[Any] = []
-        for a in call.args:
-            if isinstance(a, Var) and a not in places and a.struct_info_ is not None:
-                operands.append((a.struct_info_, len(places)))  # as most are
-                places[a] = len(places)
-            else:
-                operands.append(_operand(a, places))
         return (
             call.op,
             tuple([(k, exact(v)) for k, v in call.attrs.items()]) if call.attrs else (),
-            *operands,
+            tuple([_operand(a, places) for a in call.args]),
             call.sinfo_args,
             info,
             # Hashing struct infos is most of what a key costs.

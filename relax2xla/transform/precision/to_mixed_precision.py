@@ -365,7 +365,7 @@ class _Mixed:
     def _now(self, expr: Expr) -> Expr:
         """``expr`` over what takes the place of variables here."""
         if isinstance(expr, Var):
-            return self.local.get(expr, expr) if self.local else expr
+            return self.local.get(expr, expr)
         if isinstance(expr, Tuple):
             new = [self._now(f) for f in expr.fields]
             same = all(a is b for a, b in zip(new, expr.fields, strict=True))

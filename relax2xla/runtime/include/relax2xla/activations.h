@@ -6,8 +6,10 @@
 #include <immintrin.h>
 #endif
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 namespace relax2xla {
 
@@ -31,6 +33,13 @@ inline float* aligned(float* from) {
   constexpr auto kBytes = kLine * sizeof(float);
   const auto at = reinterpret_cast<uintptr_t>(from);
   return reinterpret_cast<float*>((at + kBytes - 1) / kBytes * kBytes);
+}
+
+/* Room for numbers, from the beginning of a line of the cache on, in memory that is kept. */
+inline float* room(std::vector<float>& memory, int64_t numbers) {
+  const auto needed = static_cast<size_t>(numbers + kLine);
+  if (memory.size() < needed) memory.resize(needed);
+  return aligned(memory.data());
 }
 
 /* As `ENDINGS` in kernels/products.py. */

@@ -188,8 +188,7 @@ struct Product {
     static thread_local std::vector<float> memory;
     float* together = nullptr;
     if (is_short) {
-      memory.resize(static_cast<size_t>(pixels * kLanes + relax2xla::kLine));
-      together = relax2xla::aligned(memory.data());
+      together = relax2xla::room(memory, pixels * kLanes);
       multiply(from, pixels, panel, added, &ahead, together);
     }
     for (int64_t line = 0; line < count; ++line) {

@@ -198,9 +198,8 @@ struct Convolution {
     static thread_local std::vector<float> memory;
     static thread_local std::vector<const float*> copies;
     const int64_t stride = relax2xla::stride_of(part.channels), all = part.taps * count;
-    memory.resize(static_cast<size_t>(all * stride + relax2xla::kLine));
     copies.resize(static_cast<size_t>(all));
-    float* to = relax2xla::aligned(memory.data());
+    float* to = relax2xla::room(memory, all * stride);
     for (int64_t i = 0; i < all; ++i, to += stride) {
       std::copy_n(under[i] + from, part.channels, to);
       copies[static_cast<size_t>(i)] = to;

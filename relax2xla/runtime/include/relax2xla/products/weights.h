@@ -17,13 +17,6 @@
 
 namespace relax2xla {
 
-/* Room for numbers, from the beginning of a line of the cache on, in memory that is kept. */
-inline float* room(std::vector<float>& memory, int64_t numbers) {
-  const auto needed = static_cast<size_t>(numbers + kLine);
-  if (memory.size() < needed) memory.resize(needed);
-  return aligned(memory.data());
-}
-
 /* As `LIES` in kernels/products.py. */
 enum Lies : int64_t { kInPanels = 0, kResultsLast = 1, kResultsFirst = 2 };
 
