@@ -91,26 +91,23 @@ class _Cleaner:
         """The block with what is in use; None where that is nothing."""
         kept: list[Binding] = []
         dataflow = isinstance(block, DataflowBlock)
+        live, use, keep, flat = self.live, self.live.update, kept.append, _FLAT.issuperset
         for b in reversed(block.bindings):
-            if b.var not in self.live and not self.stays(b, dataflow):
+            if b.var not in live and not self.stays(b, dataflow):
                 continue
             value = b.value
-            if (
-                type(value) is Call
-                and type(value.op) is Op
-                and _FLAT.issuperset(map(type, value.args))
-            ):
+            if type(value) is Call and type(value.op) is Op and flat(map(type, value.args)):
                 # What most bindings hold; leaves that are no variables do no harm there.
-                self.live.update(value.args)
-                kept.append(b)
+                use(value.args)
+                keep(b)
                 continue
             value = self.inside(value)
             # What scopes use, cleaning them has added.
             if isinstance(value, If):
-                self.live.update(used_vars(value.cond))
+                use(used_vars(value.cond))
             elif not isinstance(value, Function):
-                self.live.update(used_vars(value))
-            kept.append(b if value is b.value else VarBinding(b.var, value, b.span))
+                use(used_vars(value))
+            keep(b if value is b.value else VarBinding(b.var, value, b.span))
         kept.reverse()
         if not kept:
             return None

@@ -23,13 +23,19 @@ class _Copier(Rewriter):
         return new
 
     def binding(self, b: Binding) -> Binding:
-        call, info = b.value, b.var.struct_info_
+        call = b.value
         if self.symbolic or type(b) is not VarBinding or type(call) is not Call:
             return super().binding(b)
-        args = self.flat_args(call.args) if type(call.op) is Op else None
-        # Most results are of the very struct info of their variable.
-        of_value = () if call.struct_info_ is info else (call.struct_info_,)
-        if args is None or not all(map(_names_nothing, (info, *of_value, *call.sinfo_args))):
+        info = b.var.struct_info_
+        plain = (
+            type(call.op) is Op
+            and _names_nothing(info)
+            # Most results are of the very struct info of their variable.
+            and (call.struct_info_ is info or _names_nothing(call.struct_info_))
+            and (not call.sinfo_args or all(map(_names_nothing, call.sinfo_args)))
+        )
+        args = self.flat_args(call.args) if plain else None
+        if args is None:
             return super().binding(b)
         # What most bindings hold. A copy says of its value what the original says.
         var = self.var(b.var, info)

@@ -6,8 +6,9 @@ shared. The walk is iterative; only branches and nested functions cost a few Pyt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Final, cast
 
 from relax2xla.errors import BuilderError
 from relax2xla.ir.base import Span
@@ -99,6 +100,10 @@ def outside_dataflow(info: StructInfo) -> StructInfo:
     return erase(info, lambda v: True, lambda shape: not isinstance(shape, DataflowVar))
 
 
+# A binding's variable and value.
+_PAIR: Final = attrgetter("var", "value")
+
+
 class NameSupply:
     """Unique names as TVM makes them: ``lv``, ``lv1``, ``lv2``; dots become underscores."""
 
@@ -109,16 +114,20 @@ class NameSupply:
         """Never give out ``name``."""
         self._next.setdefault(name, 0)
 
+    def reserve_all(self, names: Iterable[str]) -> None:
+        """Never give out any of ``names``."""
+        self._next = {**dict.fromkeys(names, 0), **self._next}
+
     def fresh(self, prefix: str) -> str:
         """``prefix``, with the lowest number after it that makes it new."""
         known = self._next
         count = known.get(prefix)
         if count is None:
             prefix = prefix.replace(".", "_") or "v"
-            count = known.setdefault(prefix, -1)
-            if count < 0:
+            if prefix not in known:
                 known[prefix] = 0
                 return prefix
+            count = known[prefix]
         count += 1
         while (name := f"{prefix}{count}") in known:
             count += 1
@@ -212,11 +221,9 @@ class Normalizer:
 
     def emit_all_normalized(self, bindings: Sequence[Binding]) -> None:
         """Append the bindings of a block of the kind that is open, all in A-normal form."""
-        reserve = self._names.reserve
-        for b in bindings:
-            reserve(b.var.name_hint)
+        self._names.reserve_all([b.var.name_hint for b in bindings])
         self._frame("emit_all_normalized").bindings += bindings
-        self._values.update([(b.var, b.value) for b in bindings])
+        self._values.update(map(_PAIR, bindings))
 
     def _new_var(
         self, hint: str, info: StructInfo, dataflow: bool, span: Span | None
@@ -244,24 +251,28 @@ class Normalizer:
                 frame.local.append(origin)
         return var
 
-    def bind_normal(self, value: Expr, hint: str = "") -> Var | DataflowVar:
-        """Bind a leaf, or a call of leaves whose operator has no FNormalize.
+    def binder(self) -> Callable[..., Var | DataflowVar]:
+        """What binds in the block that is open, for as long as it is: ``bind(value, hint)``.
 
-        What ``emit`` does, without looking at ``value``, which is known to be normal; it is not
-        known by the variable when it stands in another expression.
+        It does what ``emit`` does with a leaf, and with a call of leaves whose operator has no
+        FNormalize, without looking at ``value``, which is known to be normal; it is not known by
+        the variable when it stands in another expression.
         """
-        span = value.span or self._source
-        info = value.struct_info_
-        if info is None:
-            info = with_info(value).struct_info
         frame = self._frames[-1]
-        if frame.dataflow:
-            var = DataflowVar(self._names.fresh(hint or "lv"), info, span)
-        else:
-            var = Var(self._names.fresh(hint or "gv"), info, span)
-        frame.bindings.append(VarBinding(var, value, span))
-        self._values[var] = value
-        return var
+        kind, usual = (DataflowVar, "lv") if frame.dataflow else (Var, "gv")
+        append, fresh, values = frame.bindings.append, self._names.fresh, self._values
+
+        def bind(value: Expr, hint: str = usual) -> Var | DataflowVar:
+            span = value.span or self._source
+            info = value.struct_info_
+            if info is None:
+                info = with_info(value).struct_info
+            var = kind(fresh(hint), info, span)
+            append(VarBinding(var, value, span))
+            values[var] = value
+            return var
+
+        return bind
 
     # -- expressions ------------------------------------------------------------------------
     def _value(self, root: Expr, span: Span | None) -> Expr:

@@ -51,11 +51,12 @@ class Adjoints:
     part of the tuple's adjoint when that is asked for, all at once.
     """
 
-    def __init__(self, builder: BlockBuilder, again: Again, fallback: Fallback) -> None:
+    def __init__(self, builder: BlockBuilder, again: Again | None, fallback: Fallback) -> None:
         self.builder, self.again, self.fallback = builder, again, fallback
         self.formulas = Formulas()
         self.of: dict[Var, Var] = {}
         self.fields: dict[Var, dict[int, Expr]] = {}
+        self.bind = builder.binder()
 
     def start(self, target: Var) -> None:
         """The gradient of the target by itself is 1."""
@@ -65,7 +66,8 @@ class Adjoints:
 
     def binding(self, b: Binding) -> None:
         """What the adjoint of a bound variable says of what its value reads."""
-        self._settle(b.var)
+        if self.fields:
+            self._settle(b.var)
         adjoint = self.of.get(b.var)
         if adjoint is None:
             return None
@@ -94,7 +96,7 @@ class Adjoints:
         return None
 
     def _call(self, var: Var, call: Call, adjoint: Var) -> None:
-        seen, forward = self.again.call(var, call)
+        seen, forward = (var, call) if self.again is None else self.again.call(var, call)
         if forward.op is call_tir_with_grad_op:
             self._of_te(forward, adjoint)
             return
@@ -104,13 +106,17 @@ class Adjoints:
                 if partial is not None:
                     self.add(operand, partial)
             return
-        of, bind = self.of, self.builder.bind_normal
-        for place, partial in partials.emitted(bind):
+        of, bind, values = self.of, self.bind, partials.values
+        for place, before, root, step in partials.plan:
+            for at, node, pick in before:
+                kids = pick(values)
+                values[at] = bind(Call.make(node, kids)) if type(node) is Call else Tuple(kids)
+            partial = values[root] if step is None else Call.make(step[0], step[1](values))
             operand = call.args[place]
             assert isinstance(operand, Var)
             known = of.get(operand)
             if known is not None:
-                if isinstance(partial, Call):
+                if step is not None:
                     partial = bind(partial)
                 partial = total(known, partial)
             of[operand] = bind(partial, f"{operand.name_hint}_adjoint")

@@ -87,16 +87,12 @@ def is_mark(b: Binding) -> bool:
 class Again:
     """Computes values again for the gradient: those that are not ``kept``."""
 
-    def __init__(
-        self, builder: BlockBuilder, values: Mapping[Var, Expr], kept: set[Var] | None
-    ) -> None:
+    def __init__(self, builder: BlockBuilder, values: Mapping[Var, Expr], kept: set[Var]) -> None:
         self.builder, self.values, self.kept = builder, values, kept
         self.new: dict[Var, Var] = {}
 
     def call(self, var: Var, call: Call) -> tuple[Var, Call]:
         """The variable and the call that the gradient of ``var = call`` is to read."""
-        if self.kept is None:
-            return var, call
         args = [self.operand(a) for a in call.args]
         made = Call(call.op, args, call.attrs, call.sinfo_args, call.span)
         if var in self.kept or var not in self.values:
@@ -123,7 +119,6 @@ class Again:
 
     def _missing(self, expr: Expr) -> list[Var]:
         """Variables in ``expr`` that have to be computed again first, the first one last."""
-        assert self.kept is not None
         found = [v for v in post_order(expr) if isinstance(v, Var) and v in self.values]
         return [v for v in reversed(found) if v not in self.kept and v not in self.new]
 

@@ -7,7 +7,8 @@ the first call is kept as steps over its variables, and made again over those of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from relax2xla.ir import Call, Expr, Tuple, TupleGetItem, TupleStructInfo, Var
@@ -41,13 +42,14 @@ class Formulas:
             return wanted(rule(var, call, adjoint, None))
         info = adjoint.struct_info_
         key = (info is var.struct_info_ or info, key)
-        inputs = [var, adjoint, *leaves]
         steps = self._known.get(key, _NEW)
         if isinstance(steps, _Steps):
-            return steps.made(inputs) if steps.plan is None else Flat(steps, inputs)
+            if steps.plan is not None:
+                return Flat(steps.plan, [var, adjoint, *leaves, *steps.nodes])
+            return steps.made([var, adjoint, *leaves])
         made = wanted(rule(var, call, adjoint, None))
         if steps is _NEW:
-            self._known[key] = _Steps.of(made, inputs, call)
+            self._known[key] = _Steps.of(made, [var, adjoint, *leaves], call)
         return made
 
 
@@ -56,35 +58,42 @@ def wanted(made: Sequence[Expr]) -> list[Expr | None]:
     return [None if is_op(m, "relax.grad.no_grad") else m for m in made]
 
 
-class _Part(NamedTuple):
+Pick: TypeAlias = Callable[[Sequence[Expr]], tuple[Expr, ...]]
+"""What a step reads of the values."""
+
+
+class Part(NamedTuple):
     """How the gradient of one operand is bound.
 
     operand: its place in the call
-    before:  the steps that are bound, or put together, before it, each with its place
-    root:    the place of the gradient, and the step to it unless it is an input
+    before:  the calls that are bound, and tuples that are put together, before it, each with its
+             place among the values and what it reads
+    root:    the place of the gradient, and the call that makes it unless it is an input
     """
 
     operand: int
-    before: Sequence[tuple[int, Expr, tuple[int, ...]]]
+    before: Sequence[tuple[int, Expr, Pick]]
     root: int
-    step: tuple[Call, tuple[int, ...]] | None
+    step: tuple[Call, Pick] | None
 
 
 class _Steps:
     """Expressions over some variables, to be made again over others.
 
     results: of each expression its place among the values; None where there is none
+    nodes:   of each step the expression
     plan:    for each operand that is a variable with a gradient how that is bound, where each step
              is flat then; None where that cannot be, where an expression is part of another, and
              of calls that take tuples
     """
 
-    __slots__ = ("plan", "results", "steps")
+    __slots__ = ("nodes", "plan", "results", "steps")
 
     def __init__(
         self, steps: Sequence[Step], results: Sequence[int | None], inputs: int, call: Call
     ) -> None:
         self.steps, self.results = steps, results
+        self.nodes = [node for node, _ in steps]
         # Adjoints of tuples are added up field by field.
         tuples = any(isinstance(a.struct_info_, TupleStructInfo) for a in call.args)
         self.plan = None if tuples else _plan(steps, results, inputs, call)
@@ -129,9 +138,16 @@ def _places(node: Expr, places: Mapping[int, int]) -> tuple[int, ...]:
     return tuple(places[id(k)] for k in children(node))
 
 
+def _pick(places: tuple[int, ...]) -> Pick:
+    """What takes the values of these places."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda values: tuple([values[p] for p in places])
+
+
 def _plan(
     steps: Sequence[Step], results: Sequence[int | None], inputs: int, call: Call
-) -> list[_Part] | None:
+) -> list[Part] | None:
     """See :class:`_Steps`."""
     read = {p for _, places in steps for p in places or ()}
     roots = [r for r in results if r is not None and r >= inputs]
@@ -141,7 +157,7 @@ def _plan(
         return None
     if any(not isinstance(steps[r - inputs][0], Call) for r in roots):
         return None
-    found: list[_Part] = []
+    found: list[Part] = []
     bound: set[int] = set()
     for n, (operand, root) in enumerate(zip(call.args, results, strict=False)):
         if root is None or not isinstance(operand, Var):
@@ -158,13 +174,13 @@ def _plan(
         # In post-order, as they are emitted: operands first, from the left.
         todo = [(at, *steps[at - inputs]) for at in sorted(mine - {root} - bound)]
         bound |= mine
-        before = [(at, node, places) for at, node, places in todo if places is not None]
+        before = [(at, node, _pick(places)) for at, node, places in todo if places is not None]
         step = None
         if root >= inputs:
             node, places = steps[root - inputs]
             assert isinstance(node, Call)
-            step = (node, places or ())
-        found.append(_Part(n, before, root, step))
+            step = (node, _pick(places or ()))
+        found.append(Part(n, before, root, step))
     return found
 
 
@@ -180,30 +196,14 @@ def _is_flat(step: Step, steps: Sequence[Step], inputs: int) -> bool:
 
 
 class Flat:
-    """Gradients of a call that are bound step by step, each where its turn comes."""
+    """Gradients of a call that are bound step by step, each where its turn comes.
 
-    __slots__ = ("inputs", "steps")
+    plan:   how each is bound
+    values: what steps read, by place; in those of steps that are bound first stands what they are
+            made of, until they are
+    """
 
-    def __init__(self, steps: _Steps, inputs: Sequence[Var]) -> None:
-        self.steps, self.inputs = steps, inputs
+    __slots__ = ("plan", "values")
 
-    def emitted(self, bind: Callable[[Call], Var]) -> Iterator[tuple[int, Expr]]:
-        """A leaf or a flat call for each operand that has one, behind the bindings that it needs.
-
-        With the place of the operand. ``bind``: BlockBuilder's ``bind_normal``.
-        """
-        plan = self.steps.plan
-        assert plan is not None
-        # In the places of what is no leaf yet stands what is made of it below.
-        values: list[Expr] = [*self.inputs, *[node for node, _ in self.steps.steps]]
-        for operand, before, root, step in plan:
-            for at, node, places in before:
-                kids = [values[p] for p in places]
-                if isinstance(node, Call):
-                    values[at] = bind(Call.make(node, kids))
-                else:
-                    values[at] = Tuple(kids)
-            if step is None:
-                yield operand, values[root]
-            else:
-                yield operand, Call.make(step[0], [values[p] for p in step[1]])
+    def __init__(self, plan: Sequence[Part], values: list[Expr]) -> None:
+        self.plan, self.values = plan, values

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from relax2xla.analysis.unused import remove_all_unused
 from relax2xla.builder import BlockBuilder
@@ -24,17 +23,14 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.lattice import result_info
-from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_deep, bindings_of, rewrite_function
 from relax2xla.ir.struct_info import show
-from relax2xla.op.intrinsic import call_tir_op
+from relax2xla.op.intrinsic import call_tir_op, call_tir_with_grad_op
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.grad.adjoints import Adjoints, through_jax
 from relax2xla.transform.grad.checkpoints import Again, Marks, without_marks
 from relax2xla.transform.grad.simplify import without_double_transposes
 from relax2xla.transform.params.bind_params import selected
-
-WITH_GRAD: Final = "relax.call_tir_with_grad"
 
 
 @register()
@@ -86,15 +82,22 @@ class Gradient(Pass):
         made = _adjoint(builder, func, wanted, self.target_index, marks)
         name = f"{self.func_name}_adjoint"
         made = remove_all_unused(without_double_transposes(made)).with_attr("global_symbol", name)
-        if any(is_op(b.value, WITH_GRAD) for b in bindings_deep(func)):
+        if any(_holds_te(b.value) for b in func.body.blocks[0].bindings):
             made = rewrite_function(made, rule=_without_grad, leaves=False)
         builder.add_func(made, name)
         return builder.get()
 
 
+def _holds_te(value: Expr) -> bool:
+    """Whether a value is, or a function has inside, a call of ``call_tir_with_grad``."""
+    if type(value) is Call:
+        return value.op is call_tir_with_grad_op
+    return any(_holds_te(b.value) for b in bindings_deep(value))
+
+
 def _without_grad(node: Expr) -> Expr | None:
     """``call_tir`` for ``call_tir_with_grad``: the gradient is there."""
-    if not isinstance(node, Call) or not is_op(node, WITH_GRAD):
+    if not isinstance(node, Call) or node.op is not call_tir_with_grad_op:
         return None
     return Call(call_tir_op, node.args, None, node.sinfo_args, node.span)
 
@@ -108,8 +111,10 @@ def _adjoint(
     builder.begin_scope(func.params)
     with builder.dataflow():
         builder.emit_all_normalized(block.bindings)
-        values = {} if marks.kept is None else {b.var: b.value for b in block.bindings}
-        adjoints = Adjoints(builder, Again(builder, values, marks.kept), through_jax(builder))
+        again = None
+        if marks.kept is not None:
+            again = Again(builder, {b.var: b.value for b in block.bindings}, marks.kept)
+        adjoints = Adjoints(builder, again, through_jax(builder))
         adjoints.start(target)
         for b in reversed(block.bindings):
             adjoints.binding(b)

@@ -28,6 +28,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
+from relax2xla.ir.base import EMPTY_ATTRS
 from relax2xla.ir.copy import copy_function
 from relax2xla.ir.op import Op
 
@@ -49,11 +50,11 @@ def key_of(
         return None
     if places is None:
         places = {}
-    info = call.struct_info_
+    attrs, info = call.attrs, call.struct_info_
     try:
         return (
             call.op,
-            tuple([(k, exact(v)) for k, v in call.attrs.items()]) if call.attrs else (),
+            () if attrs is EMPTY_ATTRS else tuple([(k, exact(v)) for k, v in attrs.items()]),
             tuple([_operand(a, places) for a in call.args]),
             call.sinfo_args,
             info,
