@@ -10,8 +10,9 @@ from typing import TypeGuard
 
 from relax2xla import tir
 from relax2xla.tir import stmt as s
+from relax2xla.tir.binary import Add, Mul, is_literal
 from relax2xla.tir.buffer import Buffer, BufferLoad
-from relax2xla.tir.expr import Add, Cast, Mul, is_literal
+from relax2xla.tir.convert import Cast
 from relax2xla.tir.functor import free_vars, post_order
 from relax2xla.tir.kernel.use import expressions
 from relax2xla.tir.node import PrimExpr, Var

@@ -62,7 +62,7 @@ from relax2xla.ir.struct_info import (
     show,
 )
 from relax2xla.ir.traits import Trait
-from relax2xla.tir.expr import OpName
+from relax2xla.tir.call import OpName
 from relax2xla.tir.intrinsic import OTHER_BUILTINS, RULES, name_of
 
 P = ParamSpec("P")

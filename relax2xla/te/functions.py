@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from relax2xla.script.prim_func.values import FUNCTIONS
-from relax2xla.tir.expr import Add, Mul, Sub
+from relax2xla.tir.binary import Add, Mul, Sub
 
 _NAMES: Final = """
 abs acos acosh asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor

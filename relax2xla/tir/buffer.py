@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, TypeAlias, cast
 
 from relax2xla.errors import OperandTypeError, OpError
 from relax2xla.tir.arith.bounds import Range
-from relax2xla.tir.expr import as_dim, as_expr, as_prim_expr
+from relax2xla.tir.convert import as_dim, as_expr, as_prim_expr
 from relax2xla.tir.node import (
     Dim,
     Node,

@@ -14,7 +14,7 @@ from relax2xla.dtypes import is_integer
 from relax2xla.errors import OpError
 from relax2xla.tir.arith.analyzer import simplify
 from relax2xla.tir.arith.bounds import Range
-from relax2xla.tir.expr import as_dim
+from relax2xla.tir.convert import as_dim
 from relax2xla.tir.node import Dim, IntImm, PrimExpr, Var
 from relax2xla.tir.stmt import IterVar
 

@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from relax2xla.dtypes import is_float
-from relax2xla.tir.expr import INT_BUILTINS, BinaryExpr, Call, Cast, Not, Select, as_prim_expr
+from relax2xla.tir.binary import BinaryExpr
+from relax2xla.tir.call import INT_BUILTINS, Call
+from relax2xla.tir.convert import Cast, as_prim_expr
+from relax2xla.tir.expr import Not, Select
 from relax2xla.tir.node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var, rounded, wrapped
 
 

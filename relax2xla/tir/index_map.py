@@ -21,7 +21,8 @@ from relax2xla.errors import TVMError
 from relax2xla.tir.arith.analyzer import can_prove_equal, simplify
 from relax2xla.tir.arith.bounds import Range
 from relax2xla.tir.arith.index_inverse import as_digit, extent_from_zero, inverted
-from relax2xla.tir.expr import Add, FloorDiv, FloorMod, Mul, Sub, as_dim, as_prim_expr, is_literal
+from relax2xla.tir.binary import Add, FloorDiv, FloorMod, Mul, Sub, is_literal
+from relax2xla.tir.convert import as_dim, as_prim_expr
 from relax2xla.tir.functor import free_vars, post_order, structural_equal, substitute
 from relax2xla.tir.node import Dim, IntImm, PrimExpr, Var
 

@@ -19,7 +19,8 @@ from typing import Any, ClassVar, TypeAlias
 
 from relax2xla.tir.arith.analyzer import simplify
 from relax2xla.tir.buffer import Buffer, BufferLoad, PointerVar, decl_buffer
-from relax2xla.tir.expr import Call, as_dim, as_expr, cast, match_dtypes
+from relax2xla.tir.call import Call
+from relax2xla.tir.convert import as_dim, as_expr, cast, match_dtypes
 from relax2xla.tir.node import Dim, IntImm, PrimExpr, StandsForExpr, Var, element_of
 from relax2xla.tir.stmt import (
     TRUE,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from relax2xla.errors import OperandTypeError
-from relax2xla.tir.expr import And, Call, Div, FloorDiv, FloorMod, Max, Min, Mod, Or, match_dtypes
+from relax2xla.tir.binary import And, Div, FloorDiv, FloorMod, Max, Min, Mod, Or
+from relax2xla.tir.call import Call
+from relax2xla.tir.convert import match_dtypes
 from relax2xla.tir.node import IntImm, PrimExpr, SizeVar, Var
 
 

@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable
 
 from relax2xla.dtypes import is_float
-from relax2xla.tir.buffer import BufferLoad, Let
-from relax2xla.tir.expr import (
+from relax2xla.tir.binary import (
     EQ,
     GE,
     GT,
@@ -18,8 +17,6 @@ from relax2xla.tir.expr import (
     Add,
     And,
     BinaryExpr,
-    Call,
-    Cast,
     Div,
     FloorDiv,
     FloorMod,
@@ -27,11 +24,13 @@ from relax2xla.tir.expr import (
     Min,
     Mod,
     Mul,
-    Not,
     Or,
-    Select,
     Sub,
 )
+from relax2xla.tir.buffer import BufferLoad, Let
+from relax2xla.tir.call import Call
+from relax2xla.tir.convert import Cast
+from relax2xla.tir.expr import Not, Select
 from relax2xla.tir.node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var, printed
 from relax2xla.tir.vector import Broadcast, Ramp
 

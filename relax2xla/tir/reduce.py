@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from relax2xla.errors import OpError
-from relax2xla.tir.expr import as_expr, as_prim_expr, const
+from relax2xla.tir.convert import as_expr, as_prim_expr, const
 from relax2xla.tir.functor import substitute
 from relax2xla.tir.node import Node, PrimExpr, Var, set_field, writing
 from relax2xla.tir.stmt import IterVar

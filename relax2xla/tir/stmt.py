@@ -16,7 +16,7 @@ import numpy as np
 from relax2xla.errors import OperandTypeError
 from relax2xla.tir.arith.bounds import Range
 from relax2xla.tir.buffer import Buffer, BufferRegion, PointerVar, check_indices, check_predicate
-from relax2xla.tir.expr import as_dim, as_expr
+from relax2xla.tir.convert import as_dim, as_expr
 from relax2xla.tir.node import (
     Dim,
     IntImm,

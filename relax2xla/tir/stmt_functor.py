@@ -12,8 +12,11 @@ from typing import Any, TypeAlias, TypeVar
 
 from relax2xla.tir import stmt as s
 from relax2xla.tir.arith.bounds import Range
+from relax2xla.tir.binary import BinaryExpr
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion
-from relax2xla.tir.expr import BinaryExpr, Call, Cast, Not, Select, as_dim, as_prim_expr
+from relax2xla.tir.call import Call
+from relax2xla.tir.convert import Cast, as_dim, as_prim_expr
+from relax2xla.tir.expr import Not, Select
 from relax2xla.tir.function import PrimFunc
 from relax2xla.tir.functor import post_order
 from relax2xla.tir.functor import substitute as substitute_expr

@@ -10,7 +10,9 @@ from typing import TypeAlias
 
 from relax2xla.dtypes import DTYPES
 from relax2xla.errors import OpError
-from relax2xla.tir.expr import Call, Mul, as_prim_expr
+from relax2xla.tir.binary import Mul
+from relax2xla.tir.call import Call
+from relax2xla.tir.convert import as_prim_expr
 from relax2xla.tir.node import IntImm, PrimExpr, element_of, lanes_of, operations, set_field
 
 

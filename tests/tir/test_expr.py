@@ -10,7 +10,7 @@ import pytest
 from relax2xla import tir
 from relax2xla.errors import DiagnosticError
 from relax2xla.script import from_source
-from relax2xla.tir.expr import as_expr
+from relax2xla.tir.convert import as_expr
 
 n, m = tir.Var("n"), tir.Var("m")
 i32, f32 = tir.Var("i", "int32"), tir.Var("f", "float32")

@@ -17,7 +17,7 @@ from relax2xla.stablehlo.loops.memory import viewed_indices
 from relax2xla.stablehlo.loops.state import Kernel, Scope
 from relax2xla.tir import stmt as st
 from relax2xla.tir.buffer import Buffer, BufferRegion, Let
-from relax2xla.tir.expr import as_prim_expr
+from relax2xla.tir.convert import as_prim_expr
 from relax2xla.tir.functor import post_order, substitute
 
 Kind = Literal["read", "write", "init", "select", "accumulate"]

@@ -18,8 +18,8 @@ from relax2xla.stablehlo.loops.affine import (
 )
 from relax2xla.stablehlo.loops.axes import NeedsLoop, Value
 from relax2xla.stablehlo.loops.state import Kernel, Scope
+from relax2xla.tir.binary import truncdiv_int
 from relax2xla.tir.buffer import Let
-from relax2xla.tir.expr import truncdiv_int
 from relax2xla.tir.node import int_range, is_int
 
 _WIDE: Final = ("int32", "int64")

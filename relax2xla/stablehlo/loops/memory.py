@@ -10,8 +10,9 @@ from relax2xla.op.shared.lowering import dtype_of, full
 from relax2xla.stablehlo.loops.axes import in_order, size_of
 from relax2xla.stablehlo.loops.forms import form_of
 from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope
+from relax2xla.tir.binary import Add
 from relax2xla.tir.buffer import Buffer, BufferRegion
-from relax2xla.tir.expr import Add, as_prim_expr, cast
+from relax2xla.tir.convert import as_prim_expr, cast
 from relax2xla.tir.node import Dim, PrimExpr, Var
 
 MOST_ELEMENTS = 1 << 30

@@ -14,22 +14,9 @@ from relax2xla.tir.arith.form import is_arithmetic, negated
 from relax2xla.tir.arith.linear import Linear
 from relax2xla.tir.arith.proof_form import ProofForm
 from relax2xla.tir.arith.text_form import TextForm
-from relax2xla.tir.expr import (
-    EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    NE,
-    And,
-    BinaryExpr,
-    CmpExpr,
-    FloorDiv,
-    Max,
-    Not,
-    Or,
-    as_prim_expr,
-)
+from relax2xla.tir.binary import EQ, GE, GT, LE, LT, NE, And, BinaryExpr, CmpExpr, FloorDiv, Max, Or
+from relax2xla.tir.convert import as_prim_expr
+from relax2xla.tir.expr import Not
 from relax2xla.tir.functor import substitute
 from relax2xla.tir.node import Dim, IntImm, PrimExpr, Var
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from relax2xla.tir.expr import as_dim, as_expr, match_dtypes
+from relax2xla.tir.convert import as_dim, as_expr, match_dtypes
 from relax2xla.tir.node import Dim, Node, PrimExpr
 
 

@@ -14,7 +14,7 @@ from math import gcd
 
 from relax2xla.tir.arith.bounds import ANY, BOOL, Interval
 from relax2xla.tir.arith.linear import Linear, Term
-from relax2xla.tir.expr import (
+from relax2xla.tir.binary import (
     EQ,
     GE,
     GT,
@@ -24,8 +24,6 @@ from relax2xla.tir.expr import (
     Add,
     And,
     BinaryExpr,
-    Call,
-    Cast,
     CmpExpr,
     Div,
     FloorDiv,
@@ -34,11 +32,12 @@ from relax2xla.tir.expr import (
     Min,
     Mod,
     Mul,
-    Not,
     Or,
-    Select,
     Sub,
 )
+from relax2xla.tir.call import Call
+from relax2xla.tir.convert import Cast
+from relax2xla.tir.expr import Not, Select
 from relax2xla.tir.node import IntImm, PrimExpr, SizeVar, Var, int_range, is_int
 
 _EXPAND_LIMIT = 4096

@@ -17,20 +17,8 @@ from typing import TypeAlias
 from relax2xla.errors import TVMError
 from relax2xla.tir.arith.analyzer import can_prove_equal, simplify
 from relax2xla.tir.arith.bounds import Range
-from relax2xla.tir.expr import (
-    EQ,
-    GE,
-    LT,
-    NE,
-    Add,
-    And,
-    FloorDiv,
-    FloorMod,
-    Mul,
-    Or,
-    Sub,
-    as_prim_expr,
-)
+from relax2xla.tir.binary import EQ, GE, LT, NE, Add, And, FloorDiv, FloorMod, Mul, Or, Sub
+from relax2xla.tir.convert import as_prim_expr
 from relax2xla.tir.node import Dim, IntImm, PrimExpr, Var
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 
-from relax2xla.tir.expr import Mul
+from relax2xla.tir.binary import Mul
 from relax2xla.tir.node import PrimExpr
 
 

@@ -12,7 +12,7 @@ from math import gcd
 from relax2xla.tir.arith.bounds import Interval
 from relax2xla.tir.arith.form import Form, common_factors, divided, expandable
 from relax2xla.tir.arith.linear import Linear, Term, product
-from relax2xla.tir.expr import (
+from relax2xla.tir.binary import (
     EQ,
     GE,
     GT,
@@ -25,8 +25,8 @@ from relax2xla.tir.expr import (
     Max,
     Min,
     Mul,
-    const,
 )
+from relax2xla.tir.convert import const
 from relax2xla.tir.node import PrimExpr
 
 _DIVISION_STEPS = 64

@@ -19,7 +19,7 @@ from types import UnionType
 
 from relax2xla.tir.arith.form import Form, common_factors, divided, multiplied, without
 from relax2xla.tir.arith.linear import Linear, Term, product
-from relax2xla.tir.expr import (
+from relax2xla.tir.binary import (
     EQ,
     GE,
     GT,
@@ -34,8 +34,8 @@ from relax2xla.tir.expr import (
     Min,
     Mul,
     Sub,
-    const,
 )
+from relax2xla.tir.convert import const
 from relax2xla.tir.node import IntImm, PrimExpr
 
 _INFINITE = 1 << 200

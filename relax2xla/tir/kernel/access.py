@@ -12,21 +12,10 @@ from typing import NamedTuple, TypeAlias
 from relax2xla.tir import stmt as s
 from relax2xla.tir.arith.analyzer import Analyzer
 from relax2xla.tir.arith.bounds import Range
+from relax2xla.tir.binary import Add, FloorDiv, FloorMod, Max, Min, Mul, Sub
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, Let
-from relax2xla.tir.expr import (
-    Add,
-    Call,
-    Cast,
-    FloorDiv,
-    FloorMod,
-    Max,
-    Min,
-    Mul,
-    Sub,
-    as_dim,
-    as_prim_expr,
-    const,
-)
+from relax2xla.tir.call import Call
+from relax2xla.tir.convert import Cast, as_dim, as_prim_expr, const
 from relax2xla.tir.functor import free_vars, post_order, substitute
 from relax2xla.tir.node import Dim, IntImm, PrimExpr, Var, is_int
 from relax2xla.tir.vector import Ramp

@@ -17,7 +17,7 @@ from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import AssertError, BudgetError, RunError, UnsupportedError
 from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferLoad
-from relax2xla.tir.expr import Call
+from relax2xla.tir.call import Call
 from relax2xla.tir.function import PrimFunc
 from relax2xla.tir.kernel.interpret_expr import Scalar, View, evaluator
 from relax2xla.tir.node import Dim, PrimExpr, Var

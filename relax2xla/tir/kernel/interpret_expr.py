@@ -14,8 +14,32 @@ import numpy as np
 
 from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.errors import RunError, UnsupportedError
-from relax2xla.tir import expr as x
+from relax2xla.tir.binary import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    BinaryExpr,
+    CmpExpr,
+    Div,
+    FloorDiv,
+    FloorMod,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Or,
+    Sub,
+    truncdiv_int,
+)
 from relax2xla.tir.buffer import Buffer, BufferLoad, Let
+from relax2xla.tir.call import Call
+from relax2xla.tir.convert import Cast
+from relax2xla.tir.expr import Not, Select
 from relax2xla.tir.functor import post_order
 from relax2xla.tir.node import (
     FloatImm,
@@ -110,24 +134,24 @@ def _compile(node: PrimExpr, kids: list[Evaluate], owner: Any) -> Evaluate:
         case Let():
             value_of, body = kids
             return lambda state: _let(node.var, value_of, body, state)
-        case x.And():
+        case And():
             a, b = kids
             if lanes_of(node.dtype) > 1:
                 return lambda state: a(state) & b(state)
             return lambda state: bool(a(state) and b(state))
-        case x.Or():
+        case Or():
             a, b = kids
             if lanes_of(node.dtype) > 1:
                 return lambda state: a(state) | b(state)
             return lambda state: bool(a(state) or b(state))
-        case x.Not():
+        case Not():
             (a,) = kids
             return lambda state: (
                 np.logical_not(a(state)) if lanes_of(node.dtype) > 1 else not a(state)
             )
-        case x.Select():
+        case Select():
             return lambda state: _select(*[k(state) for k in kids])
-        case x.Cast():
+        case Cast():
             (a,) = kids
             return lambda state: converted(a(state), node.dtype)
         case Ramp():
@@ -139,15 +163,15 @@ def _compile(node: PrimExpr, kids: list[Evaluate], owner: Any) -> Evaluate:
             kind = numpy_dtype(element_of(node.dtype))
             count = _known_lanes(node)
             return lambda state: np.full(count, a(state), kind)
-        case x.BinaryExpr():
+        case BinaryExpr():
             a, b = kids
             compute = _BINARY[type(node)]
-            wrap = _wrapping(node.dtype) if not isinstance(node, x.CmpExpr) else bool
+            wrap = _wrapping(node.dtype) if not isinstance(node, CmpExpr) else bool
             if lanes_of(node.a.dtype) > 1:
                 vector = _VECTOR[type(node)]
                 return lambda state: vector(a(state), b(state))
             return lambda state: wrap(compute(a(state), b(state)))
-        case x.Call():
+        case Call():
             return _call(node, kids, owner)
         case _:
             raise UnsupportedError(f"`{node}` does not run")
@@ -209,7 +233,7 @@ def converted(value: Any, dtype: str) -> Any:
 # -- operations ----------------------------------------------------------------------------------
 def _divided(a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
-        return x.truncdiv_int(a, _nonzero(b))
+        return truncdiv_int(a, _nonzero(b))
     return a / b
 
 
@@ -221,36 +245,36 @@ def _nonzero(b: int) -> int:
 
 def _remainder(a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
-        return a - b * x.truncdiv_int(a, _nonzero(b))
+        return a - b * truncdiv_int(a, _nonzero(b))
     return np.fmod(a, b)
 
 
-_BINARY: dict[type[x.BinaryExpr], Callable[[Any, Any], Any]] = {
-    x.Add: lambda a, b: a + b,
-    x.Sub: lambda a, b: a - b,
-    x.Mul: lambda a, b: a * b,
-    x.Div: _divided,
-    x.Mod: _remainder,
-    x.FloorDiv: lambda a, b: a // _nonzero(b),
-    x.FloorMod: lambda a, b: a % _nonzero(b),
+_BINARY: dict[type[BinaryExpr], Callable[[Any, Any], Any]] = {
+    Add: lambda a, b: a + b,
+    Sub: lambda a, b: a - b,
+    Mul: lambda a, b: a * b,
+    Div: _divided,
+    Mod: _remainder,
+    FloorDiv: lambda a, b: a // _nonzero(b),
+    FloorMod: lambda a, b: a % _nonzero(b),
     # Of a comparison with a NaN the second is taken.
-    x.Min: lambda a, b: a if a < b else b,
-    x.Max: lambda a, b: a if a > b else b,
-    x.EQ: lambda a, b: a == b,
-    x.NE: lambda a, b: a != b,
-    x.LT: lambda a, b: a < b,
-    x.LE: lambda a, b: a <= b,
-    x.GT: lambda a, b: a > b,
-    x.GE: lambda a, b: a >= b,
+    Min: lambda a, b: a if a < b else b,
+    Max: lambda a, b: a if a > b else b,
+    EQ: lambda a, b: a == b,
+    NE: lambda a, b: a != b,
+    LT: lambda a, b: a < b,
+    LE: lambda a, b: a <= b,
+    GT: lambda a, b: a > b,
+    GE: lambda a, b: a >= b,
 }
-_VECTOR: dict[type[x.BinaryExpr], Callable[[Any, Any], Any]] = {
+_VECTOR: dict[type[BinaryExpr], Callable[[Any, Any], Any]] = {
     **_BINARY,
-    x.Div: lambda a, b: a / b if a.dtype.kind == "f" else np.trunc(a / b).astype(a.dtype),
-    x.Mod: np.fmod,
-    x.FloorDiv: np.floor_divide,
-    x.FloorMod: np.mod,
-    x.Min: lambda a, b: np.where(a < b, a, b),
-    x.Max: lambda a, b: np.where(a > b, a, b),
+    Div: lambda a, b: a / b if a.dtype.kind == "f" else np.trunc(a / b).astype(a.dtype),
+    Mod: np.fmod,
+    FloorDiv: np.floor_divide,
+    FloorMod: np.mod,
+    Min: lambda a, b: np.where(a < b, a, b),
+    Max: lambda a, b: np.where(a > b, a, b),
 }
 
 
@@ -293,7 +317,7 @@ _IGNORED = (
 )
 
 
-def _call(node: x.Call, kids: list[Evaluate], owner: Any) -> Evaluate:
+def _call(node: Call, kids: list[Evaluate], owner: Any) -> Evaluate:
     name = node.op.removeprefix("tir.")
     dtype = node.dtype
     if name == "if_then_else":
@@ -330,7 +354,7 @@ def _call(node: x.Call, kids: list[Evaluate], owner: Any) -> Evaluate:
     raise UnsupportedError(f"`T.{name}` does not run: `{node}`")
 
 
-def _shift(node: x.Call, kids: list[Evaluate]) -> Evaluate:
+def _shift(node: Call, kids: list[Evaluate]) -> Evaluate:
     """A shift; by less than nothing or by all bits it has no value, as a division by 0."""
     left, wrap = node.op == "tir.shift_left", _wrapping(node.dtype)
     bits = numpy_dtype(element_of(node.dtype)).itemsize * 8
@@ -344,7 +368,7 @@ def _shift(node: x.Call, kids: list[Evaluate]) -> Evaluate:
     return shift
 
 
-def _floats(node: x.Call, kids: list[Evaluate], state: Any) -> list[Any]:
+def _floats(node: Call, kids: list[Evaluate], state: Any) -> list[Any]:
     values = [k(state) for k in kids]
     kinds = [numpy_dtype(element_of(a.dtype)) for a in node.args]
     return [

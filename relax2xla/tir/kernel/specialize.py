@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from relax2xla.tir.arith.analyzer import can_prove_equal
 from relax2xla.tir.buffer import Buffer
-from relax2xla.tir.expr import as_prim_expr
+from relax2xla.tir.convert import as_prim_expr
 from relax2xla.tir.function import PrimFunc
 from relax2xla.tir.node import Dim, PrimExpr, Var
 from relax2xla.tir.stmt import DeclBuffer, LetStmt, Stmt, map_children

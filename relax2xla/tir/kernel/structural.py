@@ -13,7 +13,7 @@ import numpy as np
 from relax2xla.tir import stmt as s
 from relax2xla.tir.arith.bounds import Range
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, Let, PointerVar
-from relax2xla.tir.expr import as_prim_expr
+from relax2xla.tir.convert import as_prim_expr
 from relax2xla.tir.function import PrimFunc
 from relax2xla.tir.functor import post_order
 from relax2xla.tir.kernel.use import buffer_expressions, expressions

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from relax2xla.tir import stmt as s
 from relax2xla.tir.arith.bounds import Range
 from relax2xla.tir.buffer import Buffer
-from relax2xla.tir.expr import as_prim_expr
+from relax2xla.tir.convert import as_prim_expr
 from relax2xla.tir.node import Dim, PrimExpr
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from relax2xla.errors import WellFormedError
 from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferLoad, Let
-from relax2xla.tir.expr import as_prim_expr
+from relax2xla.tir.convert import as_prim_expr
 from relax2xla.tir.function import PrimFunc
 from relax2xla.tir.functor import free_vars, post_order
 from relax2xla.tir.kernel.use import buffer_expressions, expressions

@@ -36,8 +36,8 @@ from relax2xla.ir.rewrite import Rewriter, bindings_of
 from relax2xla.ir.struct_info import show
 from relax2xla.op.intrinsic import call_tir_inplace_op, call_tir_op
 from relax2xla.tir import stmt as s
+from relax2xla.tir.binary import BinaryExpr
 from relax2xla.tir.buffer import Buffer, BufferRegion, buffer_of
-from relax2xla.tir.expr import BinaryExpr
 from relax2xla.tir.kernel.renew import again, renewed
 from relax2xla.tir.node import Dim, PrimExpr, is_int
 from relax2xla.tir.stmt_functor import Rewriter as LoopRewriter

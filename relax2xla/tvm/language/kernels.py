@@ -13,7 +13,7 @@ from relax2xla.te import min as min
 from relax2xla.te import sum as sum
 from relax2xla.tir import Broadcast, PrimExpr, element_of, lanes_of
 from relax2xla.tir import const as tir_const
-from relax2xla.tir.expr import as_expr
+from relax2xla.tir.convert import as_expr
 from relax2xla.tir.intrinsic import RULES
 from relax2xla.tvm.runtime.executables import build as build
 

@@ -13,7 +13,7 @@ from relax2xla.ir.object_path import ObjectPath as ObjectPath
 from relax2xla.op.inspect import CODES, KIND_CODES, type_code
 from relax2xla.runtime import ShapeTuple
 from relax2xla.tir import PrimFunc
-from relax2xla.tir.expr import as_expr
+from relax2xla.tir.convert import as_expr
 
 Array = tuple
 Shape = ShapeTuple

@@ -13,7 +13,7 @@ from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import ArgumentTypeError, CallError, RunError
 from relax2xla.runtime.registry import register_func
 from relax2xla.runtime.shape_tuple import ShapeTuple
-from relax2xla.tir.expr import truncdiv_int
+from relax2xla.tir.binary import truncdiv_int
 from relax2xla.vm.code.size_bounds import check_condition, check_range
 
 # Expressions of the arguments {0}, {1}, ...; "*" joins all of them.
