@@ -48,7 +48,11 @@ class ExprPrinter(NodePrinter):
     """The part of the printer that writes expressions and what variables are annotated with."""
 
     all_info: bool
+    alone: bool
+    alias: str
     alias_defined: bool
+    module: ir.IRModule | None
+    module_name: str
 
     @abstractmethod
     def print_local(self, func: ir.Function, name: str) -> None:
