@@ -108,7 +108,10 @@ def test_given_weights_are_read_where_they_lie(made: Any) -> None:
 
 
 def as_rows(fn: Any) -> Any:
-    """The function in operations of ``jax.lax`` alone."""
+    """The function in operations of ``jax.lax`` alone, under ``jax.jit`` as well.
+
+    References are compiled as a whole: without, XLA compiles each of their operations.
+    """
 
     def rows(*args: Any) -> Any:
         with jax.disable_jit():
@@ -117,10 +120,23 @@ def as_rows(fn: Any) -> Any:
     return rows
 
 
+def forward(f: Any, at: Any) -> Any:
+    """Value and derivative of a reference at and along ``at``."""
+    return jax.jit(lambda at: jax.jvp(f, (at,), (at,)))(at)
+
+
+def test_rows_are_rows_under_jit(made: Any) -> None:
+    """What the derivatives and maps below are compared with."""
+    _, _, fn, params = made
+    for rows, args in ((as_rows(functools.partial(fn, params)), (X,)), (as_rows(fn), (params, X))):
+        assert "conv_general_dilated" in primitives(rows, *args)
+        assert calls(rows, *args) == 0
+
+
 def test_derivatives_by_given_weights_are_those_of_the_rows(made: Any) -> None:
     _, _, fn, params = made
     rows = as_rows(fn)
-    wanted = jax.grad(lambda p: loss(rows, p, X))(params)
+    wanted = jax.jit(jax.grad(lambda p: loss(rows, p, X)))(params)
     jitted = jax.jit(fn)
     forms = {
         "of the function": jax.grad(lambda p: loss(fn, p, X)),
@@ -137,14 +153,14 @@ def test_derivatives_by_given_weights_are_those_of_the_rows(made: Any) -> None:
     some = jax.grad(lambda p: loss(jitted, {**params, **p}, X))(part)
     close(some, {"linear": wanted["linear"]}, 2e-4)
     ways = jax.jvp(lambda p: loss(jitted, p, X), (params,), (params,))
-    close(ways, jax.jvp(lambda p: loss(rows, p, X), (params,), (params,)), 2e-4)
+    close(ways, forward(lambda p: loss(rows, p, X), params), 2e-4)
 
 
 def test_given_weights_in_maps_and_loops(made: Any) -> None:
     _, expected, fn, params = made
     rows, jitted = as_rows(fn), jax.jit(fn)
     batch = jnp.stack([X, 2 * X])
-    wanted = jax.vmap(rows, (None, 0))(params, batch)
+    wanted = jax.jit(jax.vmap(rows, (None, 0)))(params, batch)
     close(jax.vmap(jitted, (None, 0))(params, batch), wanted)
     close(jax.jit(jax.vmap(fn, (None, 0)))(params, batch), wanted)
     several = jax.tree.map(lambda w: jnp.stack([w, w]), params)
@@ -159,7 +175,7 @@ def test_given_weights_in_maps_and_loops(made: Any) -> None:
     close(jax.jit(total)(params, jnp.stack([X, X, X])), 3 * expected["mean"])
     assert calls(total, params, batch) == CALLS
     slopes = jax.jit(jax.grad(total))(params, jnp.stack([X]))
-    close(slopes, jax.grad(lambda p: rows(p, X)["mean"])(params), 2e-4)
+    close(slopes, jax.jit(jax.grad(lambda p: rows(p, X)["mean"]))(params), 2e-4)
 
 
 def test_given_weights_for_others_are_rows(made: Any) -> None:
@@ -240,26 +256,24 @@ def test_weights_that_were_changed_are_prepared_anew(made: Any) -> None:
 def test_what_jax_does_to_it_is_what_it_does_to_the_rows(made: Any) -> None:
     _, _, fn, params = made
     held = functools.partial(fn, params)
-
-    def rows(x: Any) -> Any:
-        with jax.disable_jit():
-            return held(x)
+    rows = as_rows(held)
 
     def loss(f: Any) -> Any:
         return lambda x: f(x)["mean"] ** 2
 
     batch = jnp.stack([X, 2 * X])
-    close(jax.jit(jax.grad(loss(held)))(X), jax.jit(jax.grad(loss(rows)))(X))
-    close(jax.jvp(loss(held), (X,), (X,)), jax.jvp(loss(rows), (X,), (X,)))
-    close(jax.jit(jax.vmap(held))(batch), jax.vmap(rows)(batch))
-    close(jax.vmap(jax.grad(loss(held)))(batch), jax.vmap(jax.grad(loss(rows)))(batch))
+    slope = jax.jit(jax.grad(loss(rows)))
+    close(jax.jit(jax.grad(loss(held)))(X), slope(X))
+    close(jax.jvp(loss(held), (X,), (X,)), forward(loss(rows), X))
+    close(jax.jit(jax.vmap(held))(batch), jax.jit(jax.vmap(rows))(batch))
+    close(jax.vmap(jax.grad(loss(held)))(batch), jax.jit(jax.vmap(jax.grad(loss(rows))))(batch))
 
     def hessian(f: Any) -> Any:
         return jax.jit(lambda x: jax.jvp(jax.grad(loss(f)), (x,), (x,))[1])(X)
 
     close(hessian(held), hessian(rows))
     kept = jax.jit(jax.grad(jax.checkpoint(loss(held))))
-    close(kept(X), jax.grad(loss(rows))(X))
+    close(kept(X), slope(X))
 
 
 def test_weights_can_be_donated_after_a_call(made: Any) -> None:
