@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+# One process for all tests of this file, also where tests run in several processes.
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork"),
+    pytest.mark.xdist_group("fork"),
+]
 
 HEAD = """
 import multiprocessing, os, subprocess, sys, warnings
@@ -47,62 +51,70 @@ def in_child(call):
     return os.fdopen(reading).read()
 """
 
+# What the process does, in this order, and prints: before it uses XLA, and afterwards.
+BUILT_BEFORE, FORKED_FIRST, DOES_WITHOUT, AFTER = range(4)
+PARTS = (
+    """
+built = rx.build(module())
+machine = lambda: rx.VirtualMachine(built)["main"]
+print(in_child(lambda: np.asarray(machine()(np.ones(2, np.float32))).tolist()))
+""",
+    """
+import relax2xla.vm.pjrt.xla
+print(in_child(lambda: build()["main"](np.ones(4, np.float32)).shape))
+""",
+    """
+print(in_child(lambda: "imported"))
+main = build()["main"]
+four, five = np.ones(4, np.float32), np.ones(5, np.float32)
+main(four)
+print(in_child(lambda: np.ones(3).sum()))
+print(subprocess.run([sys.executable, "-c", "print(1)"], stdout=-1).stdout.decode().strip())
+""",
+    """
+import jax.numpy as jnp
+main(jnp.ones(4)); placed = jnp.ones(4)
+print(in_child(lambda: main(four)))  # a shape that is known
+print(in_child(lambda: main(placed)))
+print(in_child(lambda: main(five)))  # a new one
+print(in_child(lambda: build()["main"](four)))  # a new program
+print(main(five).shape)  # nothing changes in the parent
+""",
+)
+BETWEEN = "-- next --"
 
-def run(code: str) -> list[str]:
-    """Lines that a process of its own prints; it must not hang."""
+
+@pytest.fixture(scope="module")
+def printed() -> list[list[str]]:
+    """Lines that the process prints, a list for each part; it must not hang."""
     done = subprocess.run(
-        [sys.executable, "-c", HEAD + code],
+        [sys.executable, "-c", HEAD + f"print({BETWEEN!r}, flush=True)\n".join(PARTS)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,
-        check=True,
+        check=False,
     )
-    return done.stdout.splitlines()
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [part.splitlines() for part in done.stdout.split(f"{BETWEEN}\n")]
 
 
-def test_a_fork_after_the_first_use() -> None:
-    lines = run(
-        "import jax.numpy as jnp\n"
-        "main = build()['main']\n"
-        "four, five = np.ones(4, np.float32), np.ones(5, np.float32)\n"
-        "main(four); main(jnp.ones(4)); placed = jnp.ones(4)\n"
-        "print(in_child(lambda: main(four)))\n"  # a shape that is known
-        "print(in_child(lambda: main(placed)))\n"
-        "print(in_child(lambda: main(five)))\n"  # a new one
-        "print(in_child(lambda: build()['main'](four)))\n"  # a new program
-        "print(main(five).shape)\n"  # nothing changes in the parent
-    )
+def test_building_alone_uses_no_device(printed: list[list[str]]) -> None:
+    """What is built before a fork runs after it."""
+    assert printed[BUILT_BEFORE] == ["[2.0, 2.0]"]
+
+
+def test_the_parent_may_fork_first(printed: list[list[str]]) -> None:
+    assert printed[FORKED_FIRST] == ["(4,)"]
+
+
+def test_a_fork_before_the_first_use_and_children_that_do_without(printed: list[list[str]]) -> None:
+    assert printed[DOES_WITHOUT] == ["imported", "3.0", "1"]
+
+
+def test_a_fork_after_the_first_use(printed: list[list[str]]) -> None:
+    lines = printed[AFTER]
     assert len(lines) == 5
     assert all(line.startswith("DeviceError: this process was forked") for line in lines[:4])
     assert all('get_context("spawn")' in line for line in lines[:4])
     assert lines[4] == "(5,)"
-
-
-def test_a_fork_before_the_first_use_and_children_that_do_without() -> None:
-    lines = run(
-        "import relax2xla.vm.pjrt.xla\n"
-        "print(in_child(lambda: 'imported'))\n"
-        "build()['main'](np.ones(4, np.float32))\n"
-        "print(in_child(lambda: np.ones(3).sum()))\n"
-        "print(subprocess.run([sys.executable, '-c', 'print(1)'], stdout=-1).stdout.decode())\n"
-    )
-    assert lines[:3] == ["imported", "3.0", "1"]
-
-
-def test_the_parent_may_fork_first() -> None:
-    lines = run(
-        "import relax2xla.vm.pjrt.xla\n"
-        "print(in_child(lambda: build()['main'](np.ones(4, np.float32)).shape))\n"
-    )
-    assert lines == ["(4,)"]
-
-
-def test_building_alone_uses_no_device() -> None:
-    """What is built before a fork runs after it."""
-    code = """
-built = rx.build(module())
-machine = lambda: rx.VirtualMachine(built)["main"]
-print(in_child(lambda: np.asarray(machine()(np.ones(2, np.float32))).tolist()))
-"""
-    assert run(code) == ["[2.0, 2.0]"]
