@@ -15,6 +15,7 @@ comparison. They run in processes of their own, each case within a time limit.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -74,6 +75,7 @@ class Outcome:
     seconds: float = 0.0
 
 
+@functools.cache
 def load(run_time: bool = False) -> dict[str, tuple[str, Callable[[], None]]]:
     """Every case for the CPU by name without ``test_`` and ``_cpu``: category and what runs it.
 

@@ -242,6 +242,7 @@ def test_saved(tmp_path: Path) -> None:
 NAMED = ["resize_downsample_scales_cubic_antialias", "affine_grid_2d_expanded", "stft_with_window"]
 
 
+@pytest.mark.xdist_group("onnx_suite")
 @pytest.mark.parametrize("name", NAMED)
 def test_a_case_of_the_suite_passes_without_values(name: str) -> None:
     outcome = suite.run(name, *suite.load(run_time=True)[name])

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
 
 import onnx
 import pytest
 
 from tests.importers.onnx import suite
 
+# Loading the suite takes as long as half of the sample: one process does it, for all tests of it.
+pytestmark = pytest.mark.xdist_group("onnx_suite")
+
 # One case in so many, spread over the alphabet; light models take seconds.
 STEP = 17
-
-
-@functools.cache
-def cases() -> dict[str, tuple[str, Callable[[], None]]]:
-    return suite.load()
 
 
 @functools.cache
@@ -33,7 +30,7 @@ def listed() -> list[str]:
 def passing() -> list[str]:
     """Names only; they are the same in every run of one onnx release."""
     refused = set(listed())
-    names = [n for n, (kind, _) in sorted(cases().items()) if kind != "light models"]
+    names = [n for n, (kind, _) in sorted(suite.load().items()) if kind != "light models"]
     return [n for n in names if n not in refused][::STEP]
 
 
@@ -42,7 +39,7 @@ def test_a_case_passes(at: int) -> None:
     names = passing()
     if at >= len(names):
         pytest.skip("this onnx release has fewer cases")
-    outcome = suite.run(names[at], *cases()[names[at]])
+    outcome = suite.run(names[at], *suite.load()[names[at]])
     if suite.ROUNDED.fullmatch(outcome.name) and outcome.kind == suite.UNCOMPARED:
         pytest.skip(outcome.reason)
     assert outcome.kind == suite.PASSED, outcome
@@ -53,9 +50,9 @@ def test_what_does_not_pass_is_refused(at: int) -> None:
     names = listed()
     if at >= len(names):
         pytest.skip("fewer cases are listed")
-    if names[at] not in cases():
+    if names[at] not in suite.load():
         pytest.skip("this onnx release has no such case")
-    outcome = suite.run(names[at], *cases()[names[at]])
+    outcome = suite.run(names[at], *suite.load()[names[at]])
     # A case that passes by now is no failure; docs/onnx.md wants to be written again.
     assert outcome.kind in (suite.PASSED, suite.REFUSED, suite.UNCOMPARED), outcome
 
