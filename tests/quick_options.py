@@ -13,14 +13,17 @@ from typing import Final
 
 import pytest
 
-#: Tests of one operator each, and of modules, caches, gradients, layouts and raised rows whose
-#: yardstick are values, by their paths below this folder: XLA took two to four fifths of their
-#: time. Well compiled the same operators are in the importers' suites (test_suite, test_opinfo), in
-#: models and examples, and loops as rows in tests of te, tir and stablehlo.
+#: Tests of one operator each, and of modules, caches, gradients, layouts, raised rows, random loops
+#: and ways from torch whose yardstick are values, by their paths below this folder: XLA took two to
+#: four fifths of their time. Well compiled the same operators are in the importers' suites
+#: (test_suite, test_opinfo), in models (importers/torch/test_models) and in the other examples, and
+#: loops as rows in tests of te, tir and stablehlo.
 QUICK: Final = (
+    "examples/test_dynamic.py",
     "frontend/nn/*",
     "kv_state/*",
     "op/*",
+    "stablehlo/loops/test_random.py",
     "topi/*",
     *(
         f"importers/onnx/test_{name}.py"
@@ -29,7 +32,14 @@ QUICK: Final = (
             *("narrow", "old_opsets", "ops", "sequences"),
         )
     ),
-    "importers/torch/test_aten_*",
+    *(
+        f"importers/torch/test_{name}.py"
+        for name in (
+            *("aten_*", "capture", "compile", "compile_edges", "control", "core"),
+            *("decompositions", "dynamic", "dynamo", "export", "faces", "fx", "graphs"),
+            *("pytrees", "random_writes", "splicing", "window_gradients", "writes"),
+        )
+    ),
     "transform/grad/test_operators.py",
     "transform/layout/*",
     "transform/raising/test_raising_rules.py",

@@ -128,6 +128,7 @@ DTYPES = [
 ]
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_and_shape_comes_back_bit_by_bit(dtype: str, rng: np.random.Generator) -> None:
     kind = rx.dtypes.numpy_dtype(dtype)
