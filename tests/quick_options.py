@@ -16,7 +16,7 @@ import pytest
 #: Tests of one operator each, and of modules, caches, gradients, layouts, raised rows, random loops
 #: and ways from torch whose yardstick are values, by their paths below this folder: XLA took two to
 #: four fifths of their time. Well compiled the same operators are in the importers' suites
-#: (test_suite, test_opinfo), in models (importers/torch/test_models) and in the other examples, and
+#: (onnx/test_suite, torch/opinfo), in models (torch/test_models) and in the other examples, and
 #: loops as rows in tests of te, tir and stablehlo.
 QUICK: Final = (
     "examples/test_dynamic.py",
@@ -32,20 +32,16 @@ QUICK: Final = (
             *("narrow", "old_opsets", "ops", "sequences"),
         )
     ),
-    *(
-        f"importers/torch/test_{name}.py"
-        for name in (
-            *("aten_*", "capture", "compile", "compile_edges", "control", "core"),
-            *("decompositions", "dynamic", "dynamo", "export", "faces", "fx", "graphs"),
-            *("pytrees", "random_writes", "splicing", "window_gradients", "writes"),
-        )
-    ),
+    *(f"importers/torch/{room}/*" for room in ("aten", "compile", "engine", "source")),
     "transform/grad/test_operators.py",
     "transform/layout/*",
     "transform/raising/test_raising_rules.py",
 )
 #: Of these, tests of the last digits, which users get.
-EXACT: Final = ("importers/torch/test_aten_special.py",)
+EXACT: Final = (
+    "importers/torch/aten/numbers/test_special.py",
+    "importers/torch/source/test_quantized.py",
+)
 
 
 def is_quick(path: str) -> bool:

@@ -13,8 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tests.importers.torch import opinfo
-from tests.importers.torch.opinfo import (
+from tests.importers.torch.opinfo import suite
+from tests.importers.torch.opinfo.dynamic import FIXED
+from tests.importers.torch.opinfo.suite import (
     BY_DOUBLE,
     BY_ENTRY,
     ERROR,
@@ -25,7 +26,6 @@ from tests.importers.torch.opinfo import (
     WRONG,
     Outcome,
 )
-from tests.importers.torch.opinfo_dynamic import FIXED
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(os.environ.get("OPINFO_RESULTS", ROOT / "out/opinfo.jsonl"))
@@ -57,7 +57,7 @@ def table(results: Results) -> list[str]:
     """Markdown: the counts a dtype, then what is refused, wrong, in error, or not exported."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for (_, dtype), outcomes in results.items():
-        kind = dtype if dtype in opinfo.DTYPES else "others"
+        kind = dtype if dtype in suite.DTYPES else "others"
         status = worst(outcomes)
         counts[kind][way(outcomes) if status == PASS else status] += 1
     titles = ["dtype", "entries", "exported", *WAYS.values(), "refused", "error", "wrong"]
@@ -66,7 +66,7 @@ def table(results: Results) -> list[str]:
         "|---" * (len(titles) + 1) + "|",
     ]
     total: Counter[str] = Counter()
-    for dtype in (*opinfo.DTYPES, "others"):
+    for dtype in (*suite.DTYPES, "others"):
         lines.append(_line(dtype, counts[dtype]))
         total += counts[dtype]
     lines += [_line("all", total), ""]
@@ -128,8 +128,8 @@ def static(results: Results) -> list[str]:
     import torch
 
     return [
-        f"torch {torch.__version__.partition('+')[0]}, {len(opinfo.database())} entries, "
-        f"up to {opinfo.SAMPLES} samples a dtype; {len(results)} of {len(opinfo.cases())} cases "
+        f"torch {torch.__version__.partition('+')[0]}, {len(suite.database())} entries, "
+        f"up to {suite.SAMPLES} samples a dtype; {len(results)} of {len(suite.cases())} cases "
         "(an entry in one dtype) were run. `python -m benchmarks opinfo` makes this table.",
         "",
         *table(results),
@@ -167,8 +167,8 @@ def main(quick: bool = False, dynamic: bool = False) -> None:
     if not quick:
         path.unlink(missing_ok=True)
     dtypes = ("float32",) if dynamic else ()
-    todo = opinfo.chosen(path, dtypes, failed=True)
-    opinfo.update(path, todo, verbose=True, dynamic=dynamic)
-    lines = text(opinfo.load(path))
+    todo = suite.chosen(path, dtypes, failed=True)
+    suite.update(path, todo, verbose=True, dynamic=dynamic)
+    lines = text(suite.load(path))
     print("\n".join(lines))
     write(name, lines)

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.importers.torch.opinfo import Call, _brief, database, full_name
+from tests.importers.torch.opinfo.suite import Call, _brief, database, full_name
 
 ROOT = Path(__file__).parents[2]
 PASS, RIGHT, REFUSED, WRONG, NO_GRAD = "pass", "right", "refused", "wrong", "no grad"

@@ -1,8 +1,9 @@
 """All that the importer uses of torch beyond its documented interface, each with the reason.
 
 Nothing else in importers/torch may name a private module or attribute of torch, which
-tests/importers/torch/test_torch_internals.py reads the files for: where a torch moves something,
-this file is what changes. What takes long to import is imported by the function that needs it.
+tests/importers/torch/source/test_torch_internals.py reads the files for: where a torch moves
+something, this file is what changes. What takes long to import is imported by the function that
+needs it.
 """
 
 from __future__ import annotations
