@@ -16,6 +16,7 @@ import numpy as np
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import CallError
+from relax2xla.late import Late
 
 # Python values that take the dtype of the parameter that they meet.
 NUMBERS = (bool, int, float, complex, list, tuple)
@@ -27,6 +28,15 @@ class SharedArray(np.ndarray[Any, Any]):
     A result that took its place (``call_tir_inplace``) is written to it, and is this array. Else,
     and for XLA programs, it is an array as any other: copied.
     """
+
+
+#: Memory of ours, as the packed functions that are to write to it see it.
+written_to = Late()
+
+
+@written_to.given
+def _as_it_is(made: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return made
 
 
 def is_torch(value: Any) -> bool:

@@ -46,6 +46,48 @@ built(tvm.nd.array(given), made)
 np.testing.assert_array_equal(made.numpy(), given * np.eye(3, 5, dtype="float32"))
 assert tvm.target.Target("llvm").kind.name == "llvm"
 assert tvm.topi.utils.get_const_tuple(n.shape) == (3, 5)
+
+from tvm import relax
+
+info = relax.TensorStructInfo([tir.Var("n", "int64"), 4], "float32")
+x = relax.Var("x", info)
+assert str(info) == repr(info) == 'R.Tensor((n, 4), dtype="float32")'
+assert str(relax.op.add(x, x)) == "R.add(x, x)" and f"{relax.op.add(x, x).op}" == "relax.add"
+assert str([relax.const(1.0)]) == '[R.const(1.0, "float32")]'
+assert str(relax.VarBinding(x, relax.PrimValue(3))).endswith(" = R.prim_value(3)")
+
+
+def total(a, b, out):
+    tvm.nd.array(a.numpy() + b.numpy()).copyto(out)
+
+
+def grow(a):
+    a.copyfrom(a.numpy() * 2)
+    return a
+
+
+tvm.register_func("test.programs.total", total)
+tvm.register_func("test.programs.grow", grow)
+dense = relax.TensorStructInfo([3], "float32")
+y, builder = relax.Var("y", dense), relax.BlockBuilder()
+with builder.function("main", [y]):
+    summed = builder.emit(relax.call_dps_packed("test.programs.total", (y, y), dense))
+    twice = relax.op.call_inplace_packed(
+        "test.programs.grow", summed, inplace_indices=[0], sinfo_args=[dense]
+    )
+    builder.emit_func_output(builder.emit(twice))
+machine = relax.VirtualMachine(tvm.compile(builder.get()), tvm.cpu())
+result = machine["main"](tvm.nd.array(np.arange(3, dtype="float32")))
+host, other = result.copyto(tvm.cpu()), tvm.nd.empty((3,))
+result.copyto(other)
+assert host.numpy().tolist() == other.numpy().tolist() == [0, 4, 8]
+for wrong in (result, 1):
+    try:
+        host.copyto(wrong)
+    except ValueError as error:
+        assert str(error).startswith("copyto: ")
+    else:
+        raise AssertionError(wrong)
 print("whole")
 """
 

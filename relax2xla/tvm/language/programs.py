@@ -5,7 +5,7 @@ program does it, ``a == b`` is a node whose truth is structural; a static size o
 tensor of ``te`` or of a loop is a literal with a dtype; a float literal has the value that was
 written, not the one that its dtype holds; the text of an expression is TVMScript, and that of a
 module says that ``tvm.script`` reads it. Who does it is the frame that asks: modules of relax2xla
-go on as ever.
+go on as ever. Expressions, struct infos and bindings of Relax have such a text, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
-from relax2xla.ir import ShapeExpr
+from relax2xla.ir import Binding, Expr, Op, ShapeExpr, StructInfo
 from relax2xla.script import printer
 from relax2xla.te.tensor import Tensor
 from relax2xla.tir import Broadcast, Buffer, For, Ramp, Range, node
@@ -34,6 +34,13 @@ _SIZES: Final[tuple[tuple[type[Any], str, str], ...]] = (
     (Buffer, "shape", "int64"),
     (ShapeExpr, "values", "int64"),
     (Tensor, "shape", "int64"),
+)
+# Whose text is TVMScript, by which methods.
+_TEXTS: Final[tuple[tuple[type[Any], tuple[str, ...]], ...]] = (
+    (PrimExpr, ("__str__",)),
+    (Expr, ("__str__", "__repr__")),
+    (StructInfo, ("__str__", "__repr__")),
+    (Binding, ("__str__", "__repr__")),
 )
 
 
@@ -104,4 +111,8 @@ def show_as_tvm() -> None:
         setattr(kind, name, _size(vars(kind)[name], dtype))
     setattr(FloatImm, "value", _written(vars(FloatImm)["value"]))  # noqa: B010 - as below
     printer.PACKAGE = "tvm.script"
-    setattr(PrimExpr, "__str__", _text(PrimExpr.__str__))  # noqa: B010 - a class of nodes
+    setattr(Op, "__str__", Op.__str__)  # noqa: B010 - an operator's is its name, in TVM too
+    setattr(Op, "__repr__", Op.__repr__)  # noqa: B010
+    for kind, names in _TEXTS:
+        for name in names:
+            setattr(kind, name, _text(getattr(kind, name)))

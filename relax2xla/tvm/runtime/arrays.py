@@ -15,7 +15,7 @@ import numpy as np
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.ir import Constant
-from relax2xla.runtime.convert import SharedArray
+from relax2xla.runtime.convert import SharedArray, written_to
 from relax2xla.runtime.device import Device
 
 
@@ -51,9 +51,7 @@ class HostArray(SharedArray):
 
     def copyto(self, target: Any) -> Any:
         """Give the values to an array, or a copy for a device."""
-        if isinstance(target, HostArray):
-            return target.copyfrom(self)
-        return array(self, target)
+        return copied(self, target)
 
     def _create_view(
         self, shape: Sequence[int], dtype: Any = None, relative_byte_offset: int = 0
@@ -102,6 +100,24 @@ def array(arr: Any, device: Device | None = None) -> HostArray:
 
 
 tensor = array
+
+
+def copied(source: Any, target: Any) -> Any:
+    """``source.copyto(target)``: its values written to an array, or a copy for a device.
+
+    ValueError where the target is neither, or is a result of the machine, which nobody writes to.
+    """
+    if isinstance(target, np.ndarray):
+        target[...] = np.asarray(source)
+        return target
+    if isinstance(target, Device):
+        return array(source, target)
+    if isinstance(target, NDArray):
+        raise ValueError(
+            "copyto: the target is a result of the machine, which cannot be written to; make one "
+            "with tvm.nd.empty"
+        )
+    raise ValueError(f"copyto: expected an array or a device; got {type(target).__name__}")
 
 
 class _Capsule:
@@ -160,6 +176,8 @@ def give_numpy() -> None:
     kind: Any = ARRAY
     if not hasattr(kind, "numpy"):
         kind.numpy = kind.asnumpy = lambda array: np.asarray(array)
+        kind.copyto = copied
+        written_to.given(lambda made: made.view(HostArray))
     slot: Any = Constant.__dict__["data"]
     if isinstance(slot, property):
         return

@@ -14,7 +14,7 @@ import numpy as np
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import CallError, RunError, TVMError
-from relax2xla.runtime.convert import SharedArray, aligned_zeros, is_torch, to_host
+from relax2xla.runtime.convert import SharedArray, aligned_zeros, is_torch, to_host, written_to
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import device as device_named
 from relax2xla.runtime.external import find_external
@@ -238,7 +238,7 @@ class Interpreter:
     def _call_dps(self, func: Any, args: Any, several: bool, *outputs: Any) -> Any:
         """``func(*args, *results)`` writes into new numpy arrays, zero before."""
         made = [
-            aligned_zeros(outputs[i], numpy_dtype(outputs[i + 1]))
+            written_to.call(aligned_zeros(outputs[i], numpy_dtype(outputs[i + 1])))
             for i in range(0, len(outputs), 2)
         ]
         func(*args, *made)
@@ -249,14 +249,21 @@ class Interpreter:
 
         So it does arrays whose memory the caller shares: what it writes is the caller's then.
         """
-        given = [np.array(a) if i in places and _is_kept(a) else a for i, a in enumerate(args)]
+        given = [
+            written_to.call(np.array(a)) if i in places and _is_kept(a) else a
+            for i, a in enumerate(args)
+        ]
         result = func(*given)
         if result is None and all(p >= 0 for p in places):
             changed = [given[p] for p in places]
             result = changed[0] if len(changed) == 1 else changed
-        if isinstance(result, tuple | list):
-            return tuple(r if isinstance(r, SharedArray) else self.put(r) for r in result)
-        return result if isinstance(result, SharedArray) else self.put(result)
+        ours = {id(g) for g, a in zip(given, args, strict=True) if g is not a}
+
+        def taken(made: Any) -> Any:
+            shared = isinstance(made, SharedArray) and id(made) not in ours
+            return made if shared else self.put(made)
+
+        return tuple(map(taken, result)) if isinstance(result, tuple | list) else taken(result)
 
     # -- failures
 
