@@ -37,7 +37,9 @@ class Alias(ModuleType):
         return sorted(found)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        # Programs ask the package for both; another module's file is that of what serves it.
+        asked = self.__name__ == "tvm" and name in ("__file__", "__version__")
+        if name.startswith("__") and not asked:
             raise AttributeError(name)
         wanted = NEWER.get(name, name)
         full = f"{self.__name__}.{wanted}"

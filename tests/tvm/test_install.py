@@ -46,6 +46,7 @@ def test_installed_by_an_import() -> None:
         "from tvm._ffi.libinfo import find_include_path as b\n"
         "assert [a()] == b() == list(map(str, tvm.relax.frontend.nn.SourceModule.get_includes()))\n"
         "from tvm_ffi.libinfo import find_dlpack_include_path as c; assert c() == a()\n"
+        "import os; assert os.path.isfile(tvm.__file__) and tvm.__version__ == '0.20.0'\n"
         "m = tvm.IRModule()\n"
         "for p in (tvm.relax.backend.DispatchSampling(), tvm.relax.backend.DispatchSortScan(),\n"
         "          tvm.tir.transform.DefaultGPUSchedule()):\n"
