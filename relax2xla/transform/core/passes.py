@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, ClassVar, Literal, TypeVar, cast
@@ -169,6 +170,23 @@ class Sequential(Pass):
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         """Those that are enabled, each after the passes that it needs."""
         return run_enabled(self.passes, mod, context)
+
+
+class PrintIR(Pass):
+    """Print the module under ``header``, between the passes of a sequence; nothing is changed.
+
+    ``show_meta_data``: with what the text leaves out otherwise (constants, see ``script``).
+    """
+
+    def __init__(self, header: str = "", show_meta_data: bool = False) -> None:
+        self.header, self.show_meta_data = header, show_meta_data
+        self.info = PassInfo("PrintIR")
+
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """The module as it is, printed."""
+        text = mod.script(show_meta=self.show_meta_data)
+        sys.stdout.write(f"PrintIR({self.header}):\n{text}\n")
+        return mod
 
 
 class ApplyPassToFunction(Pass):

@@ -25,6 +25,7 @@ _PASSES: dict[str, type[Pass]] = {}
 # What relax2xla.transform shows beside passes, by its home; loaded as they are.
 OTHERS: Final = {
     "ApplyPassToFunction": "relax2xla.transform.core.passes",
+    "PrintIR": "relax2xla.transform.core.passes",
     "Pipeline": "relax2xla.transform.pipeline",
     "get_pipeline": "relax2xla.transform.pipeline",
     "FusionPattern": "relax2xla.transform.fusion.patterns",

@@ -1,11 +1,11 @@
-"""Devices as programs for TVM expect them: whether they exist, and the number of their kind."""
+"""Devices as programs for TVM expect them: whether they exist, their numbers, and waiting."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from relax2xla.errors import DeviceError
-from relax2xla.runtime.device import DLPACK, Device
+from relax2xla.runtime.device import DLPACK, PLATFORMS, Device
 
 
 def exists(device: Device) -> bool:
@@ -19,9 +19,27 @@ def exists(device: Device) -> bool:
     return True
 
 
+def enabled(target: str) -> bool:
+    """Whether programs run on what ``target`` names: "llvm", "cuda", "cuda -arch=sm_80".
+
+    False, too, for what XLA has no platform for (``opencl``).
+    """
+    platform = PLATFORMS.get(target.partition(" ")[0])
+    return platform is not None and exists(Device(platform))
+
+
+def _wait(device: Device, stream: Any = None) -> None:
+    """Wait until everything that the process computes is there; ``stream`` means nothing to XLA."""
+    import jax
+
+    for array in jax.live_arrays():
+        array.block_until_ready()
+
+
 def give_existence() -> None:
-    """Give devices ``exist`` and ``device_type`` (TVM 0.25: ``dlpack_device_type``) from now on."""
+    """Give devices ``exist``, ``sync`` and ``device_type`` (0.25: ``dlpack_device_type``) now."""
     kind: Any = Device
+    kind.sync = _wait
     kind.exist = property(exists, doc="Whether this process has the device.")
     number = property(lambda device: DLPACK[device.platform], doc="The number of dlpack.h.")
     kind.device_type = kind.dlpack_device_type = number

@@ -13,6 +13,7 @@ from relax2xla.errors import CallError
 from relax2xla.frontend.nn.llm.kernels import Kernel
 from relax2xla.ir import IRModule
 from relax2xla.tvm.runtime.arrays import HostArray
+from relax2xla.tvm.runtime.devices import enabled as enabled
 from relax2xla.vm.call.machine import VirtualMachine
 from relax2xla.vm.plan.build import build as build_relax
 from relax2xla.vm.save.executable import VMExecutable

@@ -24,6 +24,10 @@ from relax2xla.vm.plan.operators import by_operator
 class VirtualMachine(Machine):
     """``relax2xla.VirtualMachine`` whose instruments and profiles see each operator."""
 
+    #: TVM's numbers of allocators; ``memory_cfg`` takes their names, and XLA has its own.
+    NAIVE_ALLOCATOR = 1
+    POOLED_ALLOCATOR = 2
+
     @functools.cached_property
     def apart(self) -> Machine:
         """The machine that runs operators one by one, with the weights of this one."""

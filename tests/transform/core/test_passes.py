@@ -8,6 +8,7 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.errors import TransformError
 from relax2xla.ir import DataflowBlock, Function, IRModule, SeqExpr
+from relax2xla.script import from_source
 from relax2xla.transform import (
     ApplyPassToFunction,
     DataflowBlockPass,
@@ -16,6 +17,7 @@ from relax2xla.transform import (
     FuseTransposeMatmul,
     Pass,
     PassContext,
+    PrintIR,
     Sequential,
     dataflowblock_pass,
     function_pass,
@@ -242,3 +244,16 @@ def test_some_functions_alone() -> None:
         ApplyPassToFunction(grow, "other", error_if_no_function_matches_regex=True)(mod)
     with pytest.raises(ValueError, match="no regular expression"):
         ApplyPassToFunction(grow, "(")
+
+
+def test_a_sequence_may_print_between_its_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    mod = from_source(
+        "@I.ir_module\nclass Module:\n"
+        "  @R.function\n"
+        '  def main(x: R.Tensor((2,), "float32")):\n'
+        "    return R.add(x, R.const([1.0, 2.0], 'float32'))\n"
+    )
+    assert Sequential([PrintIR("at first"), PrintIR("whole", show_meta_data=True)])(mod) is mod
+    first, whole = capsys.readouterr().out.split("PrintIR(")[1:]
+    assert first == f"at first):\n{mod.script()}\n"
+    assert "metadata" in whole

@@ -31,6 +31,7 @@ FAMILIES = {
     "FunctionPass",
     "LegalizeStatic",
     "Pipeline",
+    "PrintIR",
     "Sequential",
     "_Decompose",
 }
