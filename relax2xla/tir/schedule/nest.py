@@ -8,7 +8,7 @@ sizes that only a rewriting would tell (of loops that ``compute_at`` makes) are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from relax2xla.errors import ScheduleError
@@ -41,7 +41,11 @@ INLINE: Final = Loop("inline", None)
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A block, and where it is. Buffers are those of the kernel, or names of those of steps."""
+    """A block, and where it is. Buffers are those of the kernel, or names of those of steps.
+
+    ``axes``: for each axis of the block, whether it is reduced; a loop each, where a step has made
+    the block.
+    """
 
     name: str
     func: str
@@ -50,6 +54,13 @@ class Place:
     writes: list[Buffer | str]
     stmt: Block | None = None
     scope: Place | None = None
+    axes: list[bool] = field(default_factory=list[bool])
+
+    def __post_init__(self) -> None:
+        if self.stmt is not None:
+            self.axes = [a.iter_type == IterVar.CommReduce for a in self.stmt.iter_vars]
+        elif not self.axes:
+            self.axes = [x.reduces for x in self.loops]
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,10 +277,7 @@ def _move(nest: Nest, block: BlockRV, loop: LoopRV) -> None:
     around = [p for p in nest.places if loop.loop in p.loops and p is not block.place]
     if around:
         outer = around[0].loops[: around[0].loops.index(loop.loop) + 1]
-        axes = () if block.place.stmt is None else block.place.stmt.iter_vars
-        own = [
-            Loop(f"ax{i}", None, axis.iter_type == axis.CommReduce) for i, axis in enumerate(axes)
-        ]
+        own = [Loop(f"ax{i}", None, reduces) for i, reduces in enumerate(block.place.axes)]
         block.place.loops = [*outer, *own]
 
 
@@ -330,6 +327,7 @@ def decompose_reduction(nest: Nest, block: BlockRV, loop: LoopRV) -> BlockRV:
         [],
         place.writes,
         scope=place.scope,
+        axes=[reduces for reduces in place.axes if not reduces],
     )
     place.name += "_update"
     return nest.add(made, place)

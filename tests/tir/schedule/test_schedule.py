@@ -69,6 +69,22 @@ def test_loops_of_steps_have_tvms_names_and_sizes() -> None:
     assert sch.mod["main"] is product
 
 
+def test_blocks_of_steps_that_move_keep_loops_of_their_own() -> None:
+    sch = tir.Schedule(product)
+    block = sch.get_block("product")
+    k = sch.get_loops(block)[2]
+    outer, inner = sch.split(k, factors=[None, 4])
+    read = sch.cache_read(block, 0, "shared")
+    sch.compute_at(read, outer)
+    assert [x.name for x in sch.get_loops(read)] == ["i", "j", "k_0", "ax0", "ax1"]
+    sch.vectorize(sch.fuse(*sch.get_loops(read)[-2:]))
+    init = sch.decompose_reduction(block, outer)
+    sch.compute_at(init, sch.get_loops(block)[0])
+    assert [x.name for x in sch.get_loops(init)] == ["i", "ax0", "ax1"]
+    sch.unroll(inner)
+    sch.annotate(outer, "pragma_auto_unroll_max_step", 16)
+
+
 def test_blocks_of_steps() -> None:
     sch = tir.Schedule(product)
     block = sch.get_block("product")
