@@ -73,12 +73,13 @@ class FunctionParser(Evaluator):
 
     # -- heads -----------------------------------------------------------------------------------
     def flags(self, node: ast.FunctionDef) -> tuple[Any, Flags]:
-        """The decorator of a function and its flags."""
-        if len(node.decorator_list) != 1:
-            self.source.fail(
-                node, f"the function {node.name!r} must have exactly one decorator: @R.function"
-            )
-        decorator = node.decorator_list[0]
+        """The decorator of a function and its flags.
+
+        It is the innermost: those above it are given what it makes, by Python.
+        """
+        if not node.decorator_list:
+            self.source.fail(node, f"the function {node.name!r} must have a decorator: @R.function")
+        decorator = node.decorator_list[-1]
         options: dict[str, Any] = {}
         func = decorator.func if isinstance(decorator, ast.Call) else decorator
         kind = self.value(func)

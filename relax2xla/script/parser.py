@@ -141,7 +141,7 @@ class Parser(FunctionParser):
             self._kernels.append((node, flags))
             return
         if decorator.name != "R.function":
-            self.source.fail(node.decorator_list[0], "expected @R.function or @T.prim_func")
+            self.source.fail(node.decorator_list[-1], "expected @R.function or @T.prim_func")
         head = self.signature(node, flags, self.scope)
         self._heads[node.name] = head
         self.gvars[node.name] = ir.GlobalVar(node.name, head.struct_info(), self.source.span(node))

@@ -637,3 +637,35 @@ def test_a_branch_may_end_in_a_dataflow_block() -> None:
 
     assert well_formed(short)
     assert_structural_equal(short, full.with_attr("global_symbol", "short"))
+
+
+def test_decorators_above_ours_are_pythons() -> None:
+    seen: list[object] = []
+
+    def note(made: object) -> object:
+        seen.append(type(made))
+        return made
+
+    @note
+    @R.function
+    def whole(x: R.Tensor((2,), "float32")):
+        return x
+
+    @note
+    @I.ir_module
+    class Module:
+        @note
+        @R.function
+        def whole(x: R.Tensor((2,), "float32")):
+            return x
+
+        @note
+        @T.prim_func
+        def kernel(a: T.Buffer((2,), "float32")):
+            a[0] = T.float32(1)
+
+    assert seen[0] is ir.Function
+    assert seen[-1] is ir.IRModule
+    assert_structural_equal(whole, Module["whole"])
+    with pytest.raises(DiagnosticError, match="must have a decorator"):
+        from_source("@I.ir_module\nclass M:\n    def f(x: R.Object):\n        return x")

@@ -145,7 +145,7 @@ MODULE = "@I.ir_module\nclass Module:\n"
 MODULE_ERRORS = [
     ("x = 3", "a module holds functions only", "x = 3"),
     ("print(3)", "undefined name 'print'", "print"),
-    ("def f(x: R.Object):\n    return x", "must have exactly one decorator", "def f(x: R.Object):"),
+    ("def f(x: R.Object):\n    return x", "must have a decorator", "def f(x: R.Object):"),
     ("@I.ir_module\ndef f(x: R.Object):\n    return x", "expected @R.function", "I.ir_module"),
     ("@R.function(private=3)\ndef f():\n    return ()", "must be True or False", "3"),
     ("@R.function(fast=True)\ndef f():\n    return ()", "has no option 'fast'", "fast=True"),
