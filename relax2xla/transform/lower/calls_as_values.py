@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from relax2xla import tir
+from relax2xla.analysis.variables import free_vars
 from relax2xla.errors import LegalizeError
 from relax2xla.ir import (
     Binding,
@@ -98,7 +99,8 @@ class _Values(Rewriter):
             node = self.same.get(node, node)
             return self.env.get(node, node)
         if isinstance(node, Function):
-            self._hold(node)
+            # What it captures; its own tensors it may write.
+            self.held.update(self.same.get(v, v) for v in free_vars(node))
         return super().leaf(node)
 
     def _hold(self, value: Expr) -> None:
