@@ -23,7 +23,7 @@ from relax2xla.ir.expr import (
     VarBinding,
 )
 from relax2xla.ir.op import Op
-from relax2xla.ir.rewrite import VAR_TYPES
+from relax2xla.ir.rewrite import VAR_TYPES, joined
 
 Code = TypeVar("Code", bound=Expr | BindingBlock)
 
@@ -85,7 +85,7 @@ class _Cleaner:
         blocks = [block for block in reversed(new) if block is not None]
         if _same(blocks, seq.blocks):
             return seq
-        return SeqExpr(blocks, seq.body, seq.span)
+        return SeqExpr(joined(blocks), seq.body, seq.span)
 
     def block(self, block: BindingBlock) -> BindingBlock | None:
         """The block with what is in use; None where that is nothing."""

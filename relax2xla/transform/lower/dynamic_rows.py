@@ -47,7 +47,7 @@ from relax2xla.ir.lattice import (
     map_dims,
     unify,
 )
-from relax2xla.ir.rewrite import Rewriter, bindings_deep, bindings_of, holders_deep
+from relax2xla.ir.rewrite import Rewriter, bindings_deep, bindings_of, holders_deep, joined
 from relax2xla.ir.struct_info import show
 from relax2xla.op.shared.checks import same_dim
 from relax2xla.op.shared.lowering import hlo
@@ -173,7 +173,7 @@ def _dynamic(func: Function, callees: Mapping[GlobalVar, Any], sources: Sources)
     sizes = Sizes(func.params, sources)
     body = Writer(sizes, callees).seq(func.body)
     blocks = [BindingBlock(sizes.bindings), *body.blocks] if sizes.bindings else body.blocks
-    func = func.replace(body=SeqExpr(blocks, body.body, body.span))
+    func = func.replace(body=SeqExpr(joined(blocks), body.body, body.span))
     return func.with_attr("relax.force_pure", True) if sizes.asserts and func.is_pure else func
 
 
@@ -305,7 +305,7 @@ class Writer:
             blocks.append(type(block)(self.out, block.span))
         self.out, self.dataflow = outer
         self.sizes.scopes.pop()
-        return SeqExpr(blocks, seq.body, seq.span)
+        return SeqExpr(joined(blocks), seq.body, seq.span)
 
     def function(self, func: Function) -> Function:
         """A region."""

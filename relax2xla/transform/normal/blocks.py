@@ -17,26 +17,6 @@ from relax2xla.ir.normal import outside_dataflow
 from relax2xla.ir.rewrite import Rewriter
 
 
-def joined(blocks: Sequence[BindingBlock]) -> list[BindingBlock]:
-    """``blocks`` without empty ones; neighbours of one kind are one block."""
-    groups: list[list[BindingBlock]] = []
-    for block in blocks:
-        if not block.bindings:
-            continue
-        if groups and type(groups[-1][0]) is type(block):
-            groups[-1].append(block)
-        else:
-            groups.append([block])
-    return [_one(group) for group in groups]
-
-
-def _one(group: Sequence[BindingBlock]) -> BindingBlock:
-    first = group[0]
-    if len(group) == 1:
-        return first
-    return type(first)([b for block in group for b in block.bindings], first.span)
-
-
 def with_blocks(seq: SeqExpr, blocks: Sequence[BindingBlock]) -> SeqExpr:
     """``seq`` with other blocks; itself where they are the very same."""
     if len(blocks) == len(seq.blocks) and all(

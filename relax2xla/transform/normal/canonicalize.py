@@ -40,9 +40,9 @@ from relax2xla.ir.lattice import (
     unify,
 )
 from relax2xla.ir.normal import outside_dataflow
-from relax2xla.ir.rewrite import Rewriter, bindings_deep
+from relax2xla.ir.rewrite import Rewriter, bindings_deep, joined
 from relax2xla.transform.core import FunctionPass, PassContext, register
-from relax2xla.transform.normal.blocks import Precise, joined, refined, with_blocks
+from relax2xla.transform.normal.blocks import Precise, refined, with_blocks
 from relax2xla.transform.normal.homes import Homes
 
 

@@ -13,9 +13,9 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.check import is_impure_call
 from relax2xla.ir.deep import nests
-from relax2xla.ir.rewrite import Rewriter
+from relax2xla.ir.rewrite import Rewriter, joined
 from relax2xla.transform.core import FunctionPass, PassContext, register
-from relax2xla.transform.normal.blocks import joined, with_blocks
+from relax2xla.transform.normal.blocks import with_blocks
 from relax2xla.transform.normal.canonicalize import canonical
 
 

@@ -32,7 +32,7 @@ from relax2xla.ir import (
 from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
-from relax2xla.ir.rewrite import Rewriter, bindings_of, children, post_order_deep
+from relax2xla.ir.rewrite import Rewriter, bindings_of, children, joined, post_order_deep, rebuild
 from relax2xla.ir.struct_info import flatten_info
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.normal.homes import exposed
@@ -163,7 +163,7 @@ def _inline_seq(seq: SeqExpr, callees: Mapping[str, Function], nested: bool) -> 
             inner = [_steps(ib, nested) for ib in body.blocks]
             todo.append(chain(*inner, [(result, dataflow, False)]))
         blocks += out.close()
-    return SeqExpr(blocks, seq.body, seq.span)
+    return SeqExpr(joined(blocks), seq.body, seq.span)
 
 
 def _steps(block: BindingBlock, active: bool) -> Iterator[tuple[Binding, bool, bool]]:
@@ -172,7 +172,7 @@ def _steps(block: BindingBlock, active: bool) -> Iterator[tuple[Binding, bool, b
 
 
 def _inline_inside(b: Binding, callees: Mapping[str, Function], nested: bool) -> Binding:
-    """``b`` with calls inlined in the branches or the local function that it binds."""
+    """``b`` with calls inlined in the branches, the local function or the regions that it holds."""
     if not isinstance(b, VarBinding):
         return b
     if isinstance(b.value, If):
@@ -181,6 +181,13 @@ def _inline_inside(b: Binding, callees: Mapping[str, Function], nested: bool) ->
         return VarBinding(b.var, If(value.cond, yes, no, value.span), b.span)
     if isinstance(b.value, Function):
         return VarBinding(b.var, inline_calls(b.value, callees, nested), b.span)
+    if isinstance(b.value, Call):
+        inner = [
+            inline_calls(a, callees, nested) if isinstance(a, Function) else a
+            for a in children(b.value)
+        ]
+        value = rebuild(b.value, inner)
+        return b if value is b.value else VarBinding(b.var, value, b.span)
     return b
 
 

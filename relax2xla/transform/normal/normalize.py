@@ -18,9 +18,9 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.deep import nests
 from relax2xla.ir.normal import Normalizer
-from relax2xla.ir.rewrite import Rewriter, holders_deep
+from relax2xla.ir.rewrite import Rewriter, holders_deep, joined
 from relax2xla.transform.core import FunctionPass, PassContext, register
-from relax2xla.transform.normal.blocks import joined, refined, with_blocks
+from relax2xla.transform.normal.blocks import refined, with_blocks
 
 
 @register(opt_level=1)

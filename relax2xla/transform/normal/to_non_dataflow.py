@@ -10,8 +10,9 @@ from relax2xla.ir import (
     SeqExpr,
 )
 from relax2xla.ir.deep import nests
+from relax2xla.ir.rewrite import joined
 from relax2xla.transform.core import FunctionPass, PassContext, register
-from relax2xla.transform.normal.blocks import joined, with_blocks
+from relax2xla.transform.normal.blocks import with_blocks
 from relax2xla.transform.normal.homes import Ordinary
 
 
