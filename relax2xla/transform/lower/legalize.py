@@ -12,13 +12,15 @@ dynamic_rows.py puts StableHLO's dynamic operations where sizes are needed.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from relax2xla import tir
+from relax2xla.analysis.variables import all_global_vars, detect_recursion
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import CallError, LegalizeError, TVMError
 from relax2xla.ir import (
@@ -28,6 +30,7 @@ from relax2xla.ir import (
     DataflowBlock,
     DataflowVar,
     Expr,
+    ExternFunc,
     Function,
     GlobalVar,
     If,
@@ -52,9 +55,11 @@ from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
 from relax2xla.ir.rewrite import (
     LEAF_TYPES,
+    Rewriter,
     bindings_of,
     children,
     holders_deep,
+    joined,
     post_order,
     post_order_deep,
     rebuild,
@@ -89,8 +94,11 @@ CustomLowering = Callable[[BlockBuilder, Call], Expr]
 _MISTAKES = (TypeError, ValueError, ArithmeticError, AssertionError, AttributeError, LookupError)
 
 
-# What says on which device a value is. Rows do not; the machine moves values.
-_MOVES: Final = frozenset({"relax.to_vdevice", "relax.hint_on_device"})
+# What says on which device a value is, which rows do not (the machine moves values), and memory
+# that a call behind it writes (CallsAsValues looks for it).
+_MACHINES: Final = frozenset(
+    {"relax.to_vdevice", "relax.hint_on_device", "relax.builtin.alloc_tensor"}
+)
 
 
 def _anywhere(info: StructInfo) -> StructInfo:
@@ -124,8 +132,11 @@ class _Legalizer:
         rules: Mapping[str, CustomLowering] | None = None,
         builder: BlockBuilder | None = None,
         later: bool = False,
+        beyond: Set[GlobalVar] = frozenset(),
     ) -> None:
         self.custom = custom
+        # Functions of the module that no XLA program can hold.
+        self.beyond = beyond
         # The function computes sizes while it runs: what cannot be lowered yet may stay.
         self.later = later
         self.rules = rules or {}
@@ -168,7 +179,7 @@ class _Legalizer:
         if self.out:
             blocks.append(BindingBlock(self.out))
         self.out, self.dataflow = outer
-        return SeqExpr(blocks, body, seq.span)
+        return SeqExpr(joined(blocks), body, seq.span)
 
     def binding(self, b: Binding) -> None:
         """One binding; its variable is bound to a row, or stands for a leaf from now on."""
@@ -289,7 +300,7 @@ class _Legalizer:
             if own is not None:
                 return self._lower(call, lambda *_, **__: self._by_rule(own, call), var)
             rule = self.custom.get(call.op.name) or call.op.lowering
-            if call.op.name in _MOVES and self.kept is not None:
+            if call.op.name in _MACHINES and self.kept is not None:
                 return self.bind(call, var)
             if rule is None and is_kernel_call(call):
                 if self.symbolic or (self.rules and call.args[0] not in self.kernels):
@@ -300,7 +311,7 @@ class _Legalizer:
                     return self.bind(call, var)
                 if self.kept is not None:
                     self.kept(call.op.name)
-                    return self.bind(call, var)
+                    return self._leave(call, var)
                 raise LegalizeError(
                     f"{call.op.name} has no lowering to StableHLO"
                     + (f" (at {self.span})" if self.span else "")
@@ -312,15 +323,22 @@ class _Legalizer:
         if func is None and isinstance(call.op, Function):
             func = call.op
         if func is None:
+            if self.kept is not None:  # the machine calls it
+                return self._leave(call, var)
             raise LegalizeError(
                 f"a call of {call.op!r} cannot be part of an XLA program; only operators, "
                 "functions of the module and local functions can"
             )
         # A fresh copy of the body: variables are bound once, those of its own functions, too.
-        renamed = copy_function(func)
+        renamed = _sized(copy_function(func), call.args)
         self.kept_functions |= _used_functions(renamed)
         self.env.update(zip(renamed.params, call.args, strict=True))
         return self._inline(renamed.body)
+
+    def _leave(self, call: Call, var: Var | None) -> Expr:
+        """``call`` as it is; what reads a size that it computes may have to stay, too."""
+        self.later |= _has_computed_size(call)
+        return self.bind(call, var)
 
     def _by_rule(self, rule: CustomLowering, call: Call) -> Expr:
         """What a rule of a user gives; what it emits is legalised before."""
@@ -362,7 +380,7 @@ class _Legalizer:
             later = self.later or _has_computed_size(call)
             if later and self.kept is not None and rule is call.op.lowering:
                 self.kept(call.op.name)
-                return self.bind(call, var)
+                return self._leave(call, var)
             self._refuse(call, e)
         if lowered is call:  # a rule that wants nothing else
             return self.bind(call, var)
@@ -415,6 +433,9 @@ class _Legalizer:
         return self.value(seq.body, None)
 
     def _if(self, node: If, var: Var | None) -> Expr:
+        if self.kept is not None and self._is_beyond(node):
+            yes, no = self.seq(node.true_branch), self.seq(node.false_branch)
+            return self.bind(If(node.cond, yes, no, node.span), var)
         info = node.struct_info
         flat = flatten_info(info)
         branches = [
@@ -437,6 +458,23 @@ class _Legalizer:
             return pack([results], info)
         return pack([self.bind(results[i], None) for i in range(len(flat))], info)
 
+    def _is_beyond(self, branches: Expr) -> bool:
+        """Whether what ``branches`` hold stays as it is, so that the machine must choose."""
+        return any(
+            isinstance(node, Call)
+            and (
+                isinstance(node.op, ExternFunc)
+                or node.op in self.beyond
+                or node.op in self.kernels  # it writes into what it is given
+                or (isinstance(node.op, Op) and self._stays(node.op, node))
+            )
+            for node in post_order_deep(branches)
+        )
+
+    def _stays(self, op: Op[Any], call: Call) -> bool:
+        known = op.name in self.rules or op.name in self.custom or op.lowering is not None
+        return not known and not is_row(op) and not is_kernel_call(call)
+
     def _branch(self, branch: SeqExpr, info: StructInfo) -> SeqExpr:
         seq = self.seq(branch)
         if not isinstance(info, TupleStructInfo):
@@ -447,6 +485,18 @@ class _Legalizer:
         self.out, self.dataflow = outer
         blocks = [*seq.blocks, BindingBlock(bindings)] if bindings else seq.blocks
         return SeqExpr(blocks, leaves[0] if len(leaves) == 1 else Tuple(leaves))
+
+
+def _sized(func: Function, args: Sequence[Expr]) -> Function:
+    """A local function whose symbolic dimensions are those of the arguments of a call."""
+    sizes: SymMap = {}
+    for param, arg in zip(func.params, args, strict=True):
+        if param.struct_info_ is not None and arg.struct_info_ is not None:
+            # Where they do not fit, what is computed of them says so.
+            with contextlib.suppress(Mismatch):
+                unify(param.struct_info_, arg.struct_info_, sizes)
+    own = {var: dim for var, dim in sizes.items() if dim is not var}
+    return Rewriter(own).function(func) if own else func
 
 
 def _used_functions(func: Function) -> set[Var]:
@@ -562,6 +612,7 @@ class LegalizeOps(Pass):
         new = dict(mod.functions)
         kernels = prim_funcs(mod)
         builder = BlockBuilder(mod)
+        beyond = _recursive(mod)
         symbolic = {g: is_symbolic(f) for g, f in mod.relax_functions().items()}
         for gvar, func in mod.relax_functions().items():
             with in_function(gvar):
@@ -570,10 +621,13 @@ class LegalizeOps(Pass):
                         legalizer = _Legalizer(
                             *({}, True, self.kept, kernels, self.custom, builder),
                             later=computes_sizes(func),
+                            beyond=beyond,
                         )
                         new[gvar] = legalizer.top(name_dimensions(func))
                 else:
-                    legalizer = _Legalizer({}, False, self.kept, kernels, self.custom, builder)
+                    legalizer = _Legalizer(
+                        *({}, False, self.kept, kernels, self.custom, builder), beyond=beyond
+                    )
                     new[gvar] = legalizer.top(func)
         new.update((g, f) for g, f in builder.get().items() if g not in mod)
         mod = mod.replace(new)
@@ -605,6 +659,17 @@ class LegalizeStatic(FunctionPass):
             return _Legalizer(self.lowerings, kernels=kernels).top(func)
         with symbolic_dims():
             return _Legalizer(self.lowerings, True, kernels=kernels).top(func)
+
+
+def _recursive(mod: IRModule) -> set[GlobalVar]:
+    """Functions that call themselves, by whatever way, and those that call them."""
+    found = {g for group in detect_recursion(mod) for g in group}
+    callers = {g: set(all_global_vars(f)) for g, f in mod.relax_functions().items()}
+    new = set(found)
+    while new:
+        new = {g for g, called in callers.items() if g not in found and called & new}
+        found |= new
+    return found
 
 
 def prim_funcs(mod: IRModule) -> Kernels:

@@ -36,7 +36,7 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
-from relax2xla.ir.rewrite import Rewriter, bindings_of, rewrite_function
+from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep, rewrite_function
 from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.ir.traits import ShapedByValue
 from relax2xla.runtime.shape_tuple import ShapeTuple
@@ -44,6 +44,7 @@ from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.specialise import static_program, with_main
 from relax2xla.transform.core import Pass, run_alone, run_on_function
 from relax2xla.transform.export import is_high, lowered
+from relax2xla.transform.lower.kernels import is_kernel_call
 from relax2xla.transform.lower.legalize import LegalizeStatic, Lowering, prim_funcs
 from relax2xla.transform.lower.safe_division import ShieldDivisions
 from relax2xla.transform.lower.workers import WORKERS, as_manual
@@ -161,6 +162,11 @@ def _specialise(
 ) -> Program:
     func = _flatten_params(func)
     known = [leaf for info in infos for leaf in flatten_info(info)]
+    kernels = prim_funcs(mod)
+    if kernels and _is_dynamic(func) and _calls_kernels(func):
+        # Kernels become rows of static shapes; XLA finds those that values of the program say.
+        func = _Static(env).function(_bind_known(func, known, env))
+        func = run_on_function([LegalizeStatic(lowerings, kernels)], func, name, kernels)
     func = _bind_known(func, known, {} if _is_dynamic(func) else env)
     if (env or _asserts_shapes(func)) and _is_dynamic(func):
         inputs = [*known, *(p.struct_info for p in func.params[len(known) :])]
@@ -169,7 +175,6 @@ def _specialise(
         func, env = mod["main"].with_attr("global_symbol", name), {}
     if env or any(isinstance(b, MatchCast) or _is_if(b) for b in bindings_of(func.body)):
         func = _Static(env).function(func)
-    kernels = prim_funcs(mod)
     alone = run_alone(passes, func, name, kernels)
     func = alone[name]
     beside = {g: f for g, f in alone.relax_functions().items() if g.name_hint != name}
@@ -215,6 +220,10 @@ def _rows(mod: IRModule, func: Function) -> tuple[IRModule, Function]:
         return mod, func
     whole = lowered(whole)
     return whole, whole["main"]
+
+
+def _calls_kernels(func: Function) -> bool:
+    return any(isinstance(node, Call) and is_kernel_call(node) for node in post_order_deep(func))
 
 
 def _is_dynamic(func: Function) -> bool:
