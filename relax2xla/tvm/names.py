@@ -72,8 +72,10 @@ tvm.script.ir_builder.tir       script.ir_builder.tir
 tvm.script.ir_builder.tir.ir    script.ir_builder.tir.ir
 tvm.target                      target
 tvm.nd                          tvm.runtime.arrays nd
-tvm.runtime tvm.runtime.executables tvm.runtime.arrays tvm.runtime.containers runtime nd .
+tvm.runtime                     tvm.runtime.params tvm.runtime.executables \
+    tvm.runtime.arrays tvm.runtime.containers runtime nd .
 tvm.runtime.ndarray             tvm.runtime.arrays nd
+tvm.runtime.params              tvm.runtime.params
 tvm.runtime.container           tvm.runtime.containers runtime
 tvm.runtime.relax_vm            tvm.runtime.machine . vm
 tvm.runtime.vm                  tvm.runtime.machine . vm
@@ -135,6 +137,7 @@ tvm.relax.exec_builder          .
 tvm.relax.pipeline              .
 tvm.relax.backend               tvm.gpu.passes transform.fusion.patterns
 tvm.relax.backend.pattern_registry transform.fusion.patterns
+tvm.relax.backend.patterns      dpl.builders
 tvm.relax.backend.cuda          tvm.gpu.cuda
 tvm.relax.backend.cuda.cublas   tvm.gpu.cublas
 tvm.relax.backend.cuda.cutlass  tvm.gpu.cutlass

@@ -57,6 +57,13 @@ assert str([relax.const(1.0)]) == '[R.const(1.0, "float32")]'
 assert str(relax.VarBinding(x, relax.PrimValue(3))).endswith(" = R.prim_value(3)")
 
 
+from tvm.relax.backend.patterns import make_fused_bias_activation_pattern
+
+assert make_fused_bias_activation_pattern("relax.matmul", True, "relax.nn.relu") is not None
+saved = tvm.runtime.save_param_dict({"w": tvm.nd.array(given)})
+np.testing.assert_array_equal(tvm.runtime.load_param_dict(saved)["w"].numpy(), given)
+
+
 def total(a, b, out):
     tvm.nd.array(a.numpy() + b.numpy()).copyto(out)
 
