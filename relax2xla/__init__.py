@@ -122,7 +122,7 @@ if TYPE_CHECKING:
     from relax2xla.vm.save.executable import VMExecutable as VMExecutable
     from relax2xla.vm.save.reader import load_module as load_module
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 # Where names that are loaded on first use live.
 _HOMES = {
