@@ -13,6 +13,7 @@ dynamic_rows.py puts StableHLO's dynamic operations where sizes are needed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -132,10 +133,10 @@ class _Legalizer:
         rules: Mapping[str, CustomLowering] | None = None,
         builder: BlockBuilder | None = None,
         later: bool = False,
-        beyond: Set[GlobalVar] = frozenset(),
+        beyond: Callable[[], Set[GlobalVar]] = frozenset,
     ) -> None:
         self.custom = custom
-        # Functions of the module that no XLA program can hold.
+        # Gives the functions of the module that no XLA program can hold.
         self.beyond = beyond
         # The function computes sizes while it runs: what cannot be lowered yet may stay.
         self.later = later
@@ -464,7 +465,7 @@ class _Legalizer:
             isinstance(node, Call)
             and (
                 isinstance(node.op, ExternFunc)
-                or node.op in self.beyond
+                or (isinstance(node.op, GlobalVar) and node.op in self.beyond())
                 or node.op in self.kernels  # it writes into what it is given
                 or (isinstance(node.op, Op) and self._stays(node.op, node))
             )
@@ -612,7 +613,7 @@ class LegalizeOps(Pass):
         new = dict(mod.functions)
         kernels = prim_funcs(mod)
         builder = BlockBuilder(mod)
-        beyond = _recursive(mod)
+        beyond = functools.cache(lambda: _recursive(mod))
         symbolic = {g: is_symbolic(f) for g, f in mod.relax_functions().items()}
         for gvar, func in mod.relax_functions().items():
             with in_function(gvar):
