@@ -359,8 +359,10 @@ class Op(Expr, Generic[P]):
                 return self._infer_symbolic(args, kwargs)
             made = rule(*args, **kwargs)
             # One object where equal ones would do: passes compare and hash them all the time.
-            first = call.args[0].struct_info_ if call.args else None
-            return first if first is not None and first == made else made
+            for operand in call.args:
+                if operand.struct_info_ == made:
+                    return operand.struct_info_
+            return made
         except TVMError as e:
             if any(isinstance(a, Var) and a.struct_info_ is None for a in call.args):
                 return None

@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +111,7 @@ class _Reader:
     def __init__(self, data: memoryview) -> None:
         self.data, self.at = data, 0
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str) -> NoReturn:
         """Raise a FileFormatError that says where."""
         raise FileFormatError(f"no dictionary of tensors of TVM: {why} (byte {self.at:,})")
 
@@ -140,7 +140,6 @@ class _Reader:
             return text.decode()
         except UnicodeDecodeError:
             self.fail("a name is no UTF-8")
-            raise
 
     def tensor(self, name: str) -> Array:
         """The next tensor, a copy."""
@@ -153,7 +152,7 @@ class _Reader:
         if dtype is None:
             self.fail(f"{name!r} is of a dtype that is not known: {code}, {bits} bits x {lanes}")
         *shape, size = self.numbers(f"{ndim}qq")
-        kind = numpy_dtype(dtype or "")
+        kind = numpy_dtype(dtype)
         if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != size:
             self.fail(
                 f"{name!r} of shape {tuple(shape)} and {dtype} is stated to have {size:,} bytes"

@@ -14,28 +14,7 @@ import numpy as np
 
 from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.errors import RunError, UnsupportedError
-from relax2xla.tir.binary import (
-    EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    NE,
-    Add,
-    And,
-    BinaryExpr,
-    CmpExpr,
-    Div,
-    FloorDiv,
-    FloorMod,
-    Max,
-    Min,
-    Mod,
-    Mul,
-    Or,
-    Sub,
-    truncdiv_int,
-)
+from relax2xla.tir import binary as x
 from relax2xla.tir.buffer import Buffer, BufferLoad, Let
 from relax2xla.tir.call import Call
 from relax2xla.tir.convert import Cast
@@ -134,12 +113,12 @@ def _compile(node: PrimExpr, kids: list[Evaluate], owner: Any) -> Evaluate:
         case Let():
             value_of, body = kids
             return lambda state: _let(node.var, value_of, body, state)
-        case And():
+        case x.And():
             a, b = kids
             if lanes_of(node.dtype) > 1:
                 return lambda state: a(state) & b(state)
             return lambda state: bool(a(state) and b(state))
-        case Or():
+        case x.Or():
             a, b = kids
             if lanes_of(node.dtype) > 1:
                 return lambda state: a(state) | b(state)
@@ -163,10 +142,10 @@ def _compile(node: PrimExpr, kids: list[Evaluate], owner: Any) -> Evaluate:
             kind = numpy_dtype(element_of(node.dtype))
             count = _known_lanes(node)
             return lambda state: np.full(count, a(state), kind)
-        case BinaryExpr():
+        case x.BinaryExpr():
             a, b = kids
             compute = _BINARY[type(node)]
-            wrap = _wrapping(node.dtype) if not isinstance(node, CmpExpr) else bool
+            wrap = _wrapping(node.dtype) if not isinstance(node, x.CmpExpr) else bool
             if lanes_of(node.a.dtype) > 1:
                 vector = _VECTOR[type(node)]
                 return lambda state: vector(a(state), b(state))
@@ -233,7 +212,7 @@ def converted(value: Any, dtype: str) -> Any:
 # -- operations ----------------------------------------------------------------------------------
 def _divided(a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
-        return truncdiv_int(a, _nonzero(b))
+        return x.truncdiv_int(a, _nonzero(b))
     return a / b
 
 
@@ -245,36 +224,36 @@ def _nonzero(b: int) -> int:
 
 def _remainder(a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
-        return a - b * truncdiv_int(a, _nonzero(b))
+        return a - b * x.truncdiv_int(a, _nonzero(b))
     return np.fmod(a, b)
 
 
-_BINARY: dict[type[BinaryExpr], Callable[[Any, Any], Any]] = {
-    Add: lambda a, b: a + b,
-    Sub: lambda a, b: a - b,
-    Mul: lambda a, b: a * b,
-    Div: _divided,
-    Mod: _remainder,
-    FloorDiv: lambda a, b: a // _nonzero(b),
-    FloorMod: lambda a, b: a % _nonzero(b),
+_BINARY: dict[type[x.BinaryExpr], Callable[[Any, Any], Any]] = {
+    x.Add: lambda a, b: a + b,
+    x.Sub: lambda a, b: a - b,
+    x.Mul: lambda a, b: a * b,
+    x.Div: _divided,
+    x.Mod: _remainder,
+    x.FloorDiv: lambda a, b: a // _nonzero(b),
+    x.FloorMod: lambda a, b: a % _nonzero(b),
     # Of a comparison with a NaN the second is taken.
-    Min: lambda a, b: a if a < b else b,
-    Max: lambda a, b: a if a > b else b,
-    EQ: lambda a, b: a == b,
-    NE: lambda a, b: a != b,
-    LT: lambda a, b: a < b,
-    LE: lambda a, b: a <= b,
-    GT: lambda a, b: a > b,
-    GE: lambda a, b: a >= b,
+    x.Min: lambda a, b: a if a < b else b,
+    x.Max: lambda a, b: a if a > b else b,
+    x.EQ: lambda a, b: a == b,
+    x.NE: lambda a, b: a != b,
+    x.LT: lambda a, b: a < b,
+    x.LE: lambda a, b: a <= b,
+    x.GT: lambda a, b: a > b,
+    x.GE: lambda a, b: a >= b,
 }
-_VECTOR: dict[type[BinaryExpr], Callable[[Any, Any], Any]] = {
+_VECTOR: dict[type[x.BinaryExpr], Callable[[Any, Any], Any]] = {
     **_BINARY,
-    Div: lambda a, b: a / b if a.dtype.kind == "f" else np.trunc(a / b).astype(a.dtype),
-    Mod: np.fmod,
-    FloorDiv: np.floor_divide,
-    FloorMod: np.mod,
-    Min: lambda a, b: np.where(a < b, a, b),
-    Max: lambda a, b: np.where(a > b, a, b),
+    x.Div: lambda a, b: a / b if a.dtype.kind == "f" else np.trunc(a / b).astype(a.dtype),
+    x.Mod: np.fmod,
+    x.FloorDiv: np.floor_divide,
+    x.FloorMod: np.mod,
+    x.Min: lambda a, b: np.where(a < b, a, b),
+    x.Max: lambda a, b: np.where(a > b, a, b),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from relax2xla.analysis.unused import remove_all_unused
 from relax2xla.builder import BlockBuilder
@@ -90,14 +91,16 @@ class Gradient(Pass):
 
 def _holds_te(value: Expr) -> bool:
     """Whether a value is, or a function has inside, a call of ``call_tir_with_grad``."""
-    if type(value) is Call:
-        return value.op is call_tir_with_grad_op
-    return any(_holds_te(b.value) for b in bindings_deep(value))
+    return _is_te(value) or any(_is_te(b.value) for b in bindings_deep(value))
+
+
+def _is_te(value: Expr) -> TypeGuard[Call]:
+    return isinstance(value, Call) and value.op is call_tir_with_grad_op
 
 
 def _without_grad(node: Expr) -> Expr | None:
     """``call_tir`` for ``call_tir_with_grad``: the gradient is there."""
-    if not isinstance(node, Call) or node.op is not call_tir_with_grad_op:
+    if not _is_te(node):
         return None
     return Call(call_tir_op, node.args, None, node.sinfo_args, node.span)
 

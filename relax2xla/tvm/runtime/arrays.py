@@ -102,6 +102,11 @@ def array(arr: Any, device: Device | None = None) -> HostArray:
 tensor = array
 
 
+def over(made: np.ndarray[Any, Any]) -> HostArray:
+    """An array over the memory of ``made``."""
+    return made.view(HostArray)
+
+
 def copied(source: Any, target: Any) -> Any:
     """``source.copyto(target)``: its values written to an array, or a copy for a device.
 
@@ -155,7 +160,7 @@ def from_dlpack(
         raise ValueError(f"from_dlpack: the data is not aligned to {require_alignment} bytes")
     if require_contiguous and not made.flags.c_contiguous:
         raise ValueError("from_dlpack: the array is not contiguous")
-    return made.view(HostArray)
+    return over(made)
 
 
 def empty(
@@ -165,8 +170,7 @@ def empty(
     mem_scope: Any = None,
 ) -> HostArray:
     """An array of zeros."""
-    made: Any = np.zeros(shape, numpy_dtype(dtype))
-    return made.view(HostArray)
+    return over(np.zeros(shape, numpy_dtype(dtype)))
 
 
 def give_numpy() -> None:
@@ -177,7 +181,7 @@ def give_numpy() -> None:
     if not hasattr(kind, "numpy"):
         kind.numpy = kind.asnumpy = lambda array: np.asarray(array)
         kind.copyto = copied
-        written_to.given(lambda made: made.view(HostArray))
+        written_to.given(over)
     slot: Any = Constant.__dict__["data"]
     if isinstance(slot, property):
         return

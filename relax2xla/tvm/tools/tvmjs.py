@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from relax2xla.runtime.tensor_cache import NAMES, bf16_to_f32, dump, f32_to_bf16, load
 from relax2xla.tvm.refusing import refusing
-from relax2xla.tvm.runtime.arrays import HostArray, array
+from relax2xla.tvm.runtime.arrays import HostArray, over
 
 _NO_BROWSER: Final = "XLA compiles for this machine's CPU and GPU"
 _convert_f32_to_bf16, _convert_bf16_to_f32 = f32_to_bf16, bf16_to_f32
@@ -52,7 +52,7 @@ def load_ndarray_cache(
 ) -> tuple[dict[str, HostArray], dict[str, Any]]:
     """The tensors of a folder, or of its ``.json`` file, and the metadata; written by either."""
     found, meta = load(cachepath)
-    return {name: array(value, device) for name, value in found.items()}, meta
+    return {name: over(value) for name, value in found.items()}, meta
 
 
 load_tensor_cache = load_ndarray_cache

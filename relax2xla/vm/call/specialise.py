@@ -163,11 +163,13 @@ def _specialise(
     func = _flatten_params(func)
     known = [leaf for info in infos for leaf in flatten_info(info)]
     kernels = prim_funcs(mod)
-    if kernels and _is_dynamic(func) and _calls_kernels(func):
+    dynamic = _is_dynamic(func)
+    if kernels and dynamic and _calls_kernels(func):
         # Kernels become rows of static shapes; XLA finds those that values of the program say.
         func = _Static(env).function(_bind_known(func, known, env))
         func = run_on_function([LegalizeStatic(lowerings, kernels)], func, name, kernels)
-    func = _bind_known(func, known, {} if _is_dynamic(func) else env)
+        dynamic = _is_dynamic(func)
+    func = _bind_known(func, known, {} if dynamic else env)
     if (env or _asserts_shapes(func)) and _is_dynamic(func):
         inputs = [*known, *(p.struct_info for p in func.params[len(known) :])]
         mod, func = _rows(mod, func)
