@@ -6,7 +6,7 @@ shared. The walk is iterative; only branches and nested functions cost a few Pyt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, cast
 
@@ -191,6 +191,9 @@ class Normalizer:
         self._names = NameSupply()
         self._frames: list[Frame] = []
         self._values: dict[Var, Expr] = {}
+        # Blocks, some of them still open, and how many of their bindings are among the values:
+        # few ask for the value of one of many variables that are bound at once.
+        self._unlisted: list[tuple[Sequence[Binding], int]] = []
         self._params: set[Var] = set()  # of local functions
         self._source: Span | None = None
 
@@ -204,7 +207,17 @@ class Normalizer:
     # -- bindings ---------------------------------------------------------------------------
     def lookup_binding(self, var: Var) -> Expr | None:
         """The value that ``var`` was bound to by this builder, or None."""
-        return self._values.get(var)
+        return self._listed().get(var)
+
+    def _listed(self) -> Mapping[Var, Expr]:
+        """The value of each variable that was bound by this builder."""
+        if self._unlisted:
+            for bindings, start in self._unlisted:
+                self._values.update(map(_PAIR, bindings[start:]))
+            growing = [f.bindings for f in self._frames]
+            waiting = [b for b, _ in self._unlisted if any(b is g for g in growing)]
+            self._unlisted = [(b, len(b)) for b in waiting]
+        return self._values
 
     def emit_normalized(self, binding: Binding) -> None:
         """Append a binding that is in A-normal form already, with its own variable."""
@@ -223,7 +236,7 @@ class Normalizer:
         """Append the bindings of a block of the kind that is open, all in A-normal form."""
         self._names.reserve_all([b.var.name_hint for b in bindings])
         self._frame("emit_all_normalized").bindings += bindings
-        self._values.update(map(_PAIR, bindings))
+        self._unlisted.append((bindings, 0))
 
     def _new_var(
         self, hint: str, info: StructInfo, dataflow: bool, span: Span | None
@@ -260,7 +273,8 @@ class Normalizer:
         """
         frame = self._frames[-1]
         kind, usual = (DataflowVar, "lv") if frame.dataflow else (Var, "gv")
-        append, fresh, values = frame.bindings.append, self._names.fresh, self._values
+        append, fresh = frame.bindings.append, self._names.fresh
+        self._unlisted.append((frame.bindings, len(frame.bindings)))
 
         def bind(value: Expr, hint: str = usual) -> Var | DataflowVar:
             span = value.span or self._source
@@ -269,7 +283,6 @@ class Normalizer:
                 info = with_info(value).struct_info
             var = kind(fresh(hint), info, span)
             append(VarBinding(var, value, span))
-            values[var] = value
             return var
 
         return bind
@@ -405,9 +418,10 @@ class Normalizer:
 
     def _is_known(self, root: Expr) -> bool:
         """Whether a variable that is defined in ``root`` has been defined here before."""
+        values = self._listed()
         for node in holders_deep(root):
             if isinstance(node, SeqExpr):
-                if any(b.var in self._values for b in bindings_of(node)):
+                if any(b.var in values for b in bindings_of(node)):
                     return True
             elif isinstance(node, Function) and not self._params.isdisjoint(node.params):
                 return True

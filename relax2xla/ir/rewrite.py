@@ -228,7 +228,7 @@ def holders_deep(root: Expr) -> Iterator[Expr]:
         if isinstance(node, SeqExpr | Function | If):
             seen.add(id(node))
             yield node
-        stack += [k for k in inner_children(node) if not _is_flat(k)]
+        stack += [k for k in deep_children(node) if type(k) not in LEAF_TYPES and not _is_flat(k)]
 
 
 def bindings_of(seq: SeqExpr) -> Iterator[Binding]:

@@ -54,6 +54,7 @@ class Adjoints:
     def __init__(self, builder: BlockBuilder, again: Again | None, fallback: Fallback) -> None:
         self.builder, self.again, self.fallback = builder, again, fallback
         self.formulas = Formulas()
+        self.sums: dict[StructInfo, Call] = {}
         self.of: dict[Var, Var] = {}
         self.fields: dict[Var, dict[int, Expr]] = {}
         self.bind = builder.binder()
@@ -100,25 +101,29 @@ class Adjoints:
         if forward.op is call_tir_with_grad_op:
             self._of_te(forward, adjoint)
             return
-        partials = self._partials(seen, forward, adjoint)
-        if not isinstance(partials, Flat):
-            for operand, partial in zip(call.args, partials, strict=False):
-                if partial is not None:
-                    self.add(operand, partial)
+        made = self._partials(seen, forward, adjoint)
+        if isinstance(made, Flat):
+            self._flat(made, call.args)
             return
-        of, bind, values = self.of, self.bind, partials.values
-        for place, before, root, step in partials.plan:
+        for operand, partial in zip(call.args, made, strict=False):
+            if partial is not None:
+                self.add(operand, partial)
+
+    def _flat(self, made: Flat, operands: Sequence[Expr]) -> None:
+        """Bind gradients step by step, and add them to the adjoints of the operands."""
+        of, bind, values = self.of, self.bind, made.values
+        for place, before, root, step in made.plan:
             for at, node, pick in before:
                 kids = pick(values)
                 values[at] = bind(Call.make(node, kids)) if type(node) is Call else Tuple(kids)
             partial = values[root] if step is None else Call.make(step[0], step[1](values))
-            operand = call.args[place]
+            operand = operands[place]
             assert isinstance(operand, Var)
             known = of.get(operand)
             if known is not None:
                 if step is not None:
                     partial = bind(partial)
-                partial = total(known, partial)
+                partial = self._sum(known, partial)
             of[operand] = bind(partial, f"{operand.name_hint}_adjoint")
 
     def _partials(self, var: Var, call: Call, adjoint: Var) -> Sequence[Expr | None] | Flat:
@@ -142,6 +147,19 @@ class Adjoints:
                 f"Gradient: the rule of {op!r} gives {len(made)} gradients of {len(call.args)} "
                 "operands"
             )
+        return made
+
+    def _sum(self, a: Var, b: Expr) -> Expr:
+        """:func:`total` of adjoints, of which most are of the very same struct info as others."""
+        info = a.struct_info_
+        if info is None or info is not b.struct_info_:
+            return total(a, b)
+        like = self.sums.get(info)
+        if like is not None:
+            return Call.make(like, (a, b))
+        made = total(a, b)
+        if isinstance(made, Call) and made.struct_info_ is info:
+            self.sums[info] = made
         return made
 
     def _of_te(self, call: Call, adjoint: Var) -> None:

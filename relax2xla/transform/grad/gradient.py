@@ -91,7 +91,9 @@ class Gradient(Pass):
 
 def _holds_te(value: Expr) -> bool:
     """Whether a value is, or a function has inside, a call of ``call_tir_with_grad``."""
-    return _is_te(value) or any(_is_te(b.value) for b in bindings_deep(value))
+    if isinstance(value, Call):  # nothing is bound in one
+        return _is_te(value)
+    return any(_is_te(b.value) for b in bindings_deep(value))
 
 
 def _is_te(value: Expr) -> TypeGuard[Call]:

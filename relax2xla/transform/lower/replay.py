@@ -51,14 +51,22 @@ def key_of(
     if places is None:
         places = {}
     attrs, info = call.attrs, call.struct_info_
+    operands: list[Any] = []
     try:
+        for a in call.args:
+            if isinstance(a, Var) and a not in places and (own := a.struct_info_) is not None:
+                # Most operands. Hashing struct infos is most of what a key costs: what is that of
+                # the result is not hashed twice.
+                places[a] = at = len(places)
+                operands.append((None if own is info else own, at))
+            else:
+                operands.append(_operand(a, places))
         return (
             call.op,
             () if attrs is EMPTY_ATTRS else tuple([(k, exact(v)) for k, v in attrs.items()]),
-            tuple([_operand(a, places) for a in call.args]),
+            tuple(operands),
             call.sinfo_args,
             info,
-            # Hashing struct infos is most of what a key costs.
             None if var is None else var.struct_info_ is info or (var.struct_info_,),
             dataflow,
         )
