@@ -70,6 +70,7 @@ from relax2xla.runtime.device import gpu as gpu
 from relax2xla.runtime.device import rocm as rocm
 from relax2xla.runtime.registry import get_global_func as get_global_func
 from relax2xla.runtime.registry import register_func as register_func
+from relax2xla.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from relax2xla import analysis as analysis
@@ -121,8 +122,6 @@ if TYPE_CHECKING:
     from relax2xla.vm.plan.exec_builder import ExecBuilder as ExecBuilder
     from relax2xla.vm.save.executable import VMExecutable as VMExecutable
     from relax2xla.vm.save.reader import load_module as load_module
-
-__version__ = "0.5.0"
 
 # Where names that are loaded on first use live.
 _HOMES = {

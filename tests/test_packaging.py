@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+import relax2xla
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("README.md", "LICENSE", "CHANGELOG.md", "constraints.txt")
 FRAMEWORKS = ("jax", "jaxlib", "torch", "onnx", "onnxruntime")
@@ -216,7 +218,7 @@ def test_the_conda_recipe_asks_for_what_the_project_does() -> None:
 
     recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text("utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert recipe["context"]["version"] == project["version"]
+    assert recipe["context"]["version"] == project["version"] == relax2xla.__version__
     assert recipe["about"]["summary"] == project["description"]
     (entry,) = recipe["build"]["python"]["entry_points"]
     assert dict([entry.split(" = ")]) == project["scripts"]

@@ -30,6 +30,7 @@ from relax2xla.stablehlo.untrusted.gate import check_module
 from relax2xla.transform.core import Pass
 from relax2xla.transform.params.lift_weights import Lifted
 from relax2xla.transform.pipeline import STATIC
+from relax2xla.version import __version__
 from relax2xla.vm.call.bound import BoundFunction
 from relax2xla.vm.call.executable import Entry, Executable
 from relax2xla.vm.call.machine import VirtualMachine
@@ -245,8 +246,6 @@ def _named(values: Sequence[Any], names: Sequence[str]) -> zip[tuple[Any, str]]:
 
 
 def _versions() -> dict[str, str]:
-    from relax2xla import __version__
-
     return {"relax2xla": __version__, **compiler.versions()}
 
 
