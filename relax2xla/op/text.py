@@ -99,3 +99,57 @@ def decode(x: Expr, keys: Expr, values: tuple[str, ...] = (), default: str = "")
     result: (*s), strings
     """
     return ObjectStructInfo()
+
+
+@op("relax.text.places", Opaque())
+def places(x: Expr) -> StructInfo:
+    """Where each string stands among all of them in row-major order: 0, 1, 2, ...
+
+    What moves strings moves these; :func:`take` looks the strings up.
+
+    x: (*s), strings
+    result: (*s), int64
+    """
+    return TensorStructInfo(None, "int64")
+
+
+@op("relax.text.take", Opaque())
+def take(x: Expr, at: Expr) -> StructInfo:
+    """The strings at places in row-major order.
+
+    x: (*s), strings
+    at: (*t), integers of 0 and above, below the number of strings
+    result: (*t), strings
+    """
+    return ObjectStructInfo()
+
+
+@op("relax.text.join", Opaque())
+def join(x1: Expr, x2: Expr) -> StructInfo:
+    """All strings of one tensor, then those of another, in row-major order.
+
+    x1: (*s), strings
+    x2: (*t), strings
+    result: (n,), strings
+    """
+    return ObjectStructInfo()
+
+
+@op("relax.text.parse", Opaque())
+def parse(x: Expr, dtype: str) -> StructInfo:
+    """The numbers that strings are the text of, as ONNX's Cast reads them.
+
+    x: (*s), strings; ``inf`` and ``nan`` in any case are floats, 0 is False, other integers True
+    result: (*s), ``dtype``
+    """
+    return TensorStructInfo(None, dtype)
+
+
+@op("relax.text.write", Opaque())
+def write(x: Expr) -> StructInfo:
+    """Numbers as text: floats with up to eight digits, as ONNX Runtime writes them.
+
+    x: (*s), numbers or booleans, which are 1 and 0
+    result: (*s), strings
+    """
+    return ObjectStructInfo()

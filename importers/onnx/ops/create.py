@@ -25,6 +25,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     statics,
     text_of,
 )
+from relax2xla.importers.onnx.ops.strings import shaped
 from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.dims import fold_dim
 from relax2xla.importers.shared.gaps import Unsupported
@@ -74,13 +75,13 @@ def constant_of_shape(ctx: Context, input: Sizes, *, value: Array | None = None)
 @onnx_op("Shape", lacks="start end")
 @onnx_op("Shape", since=15)
 def shape(ctx: Context, data: Expr, *, start: int = 0, end: int | None = None) -> Host:
-    return integers(dims_of(data)[start:end])
+    return integers(dims_of(shaped(ctx, data))[start:end])
 
 
 @onnx_op("Size")
 def size(ctx: Context, data: Expr) -> Host:
     total: Any = 1
-    for d in dims_of(data):
+    for d in dims_of(shaped(ctx, data)):
         total = total * d
     return integers([fold_dim(total)], ndim=0)
 

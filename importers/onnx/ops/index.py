@@ -19,23 +19,27 @@ from relax2xla.importers.onnx.engine.known_values import (
     ndim_of,
     scalar,
 )
+from relax2xla.importers.onnx.ops.strings import strings_too
 from relax2xla.importers.shared.dims import product
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
 
 
 @onnx_op("Gather")
+@strings_too(0)
 def gather(ctx: Context, data: Expr, indices: Expr, *, axis: int = 0) -> Expr:
     at = axis_of(axis, ndim_of(data))
     return R.take(data, ctx.wrap(indices, dims_of(data)[at]), at)
 
 
 @onnx_op("GatherElements", since=11)
+@strings_too(0)
 def gather_elements(ctx: Context, data: Expr, indices: Expr, *, axis: int = 0) -> Expr:
     return R.gather_elements(data, indices, axis_of(axis, ndim_of(data)))
 
 
 @onnx_op("GatherND", since=11)
+@strings_too(0)
 def gather_nd(ctx: Context, data: Expr, indices: Expr, *, batch_dims: int = 0) -> Expr:
     return R.gather_nd(data, indices, batch_dims)
 
@@ -68,6 +72,7 @@ def scatter_nd(
 
 
 @onnx_op("Compress", since=9)
+@strings_too(0)
 def compress(ctx: Context, input: Expr, condition: Expr, *, axis: int | None = None) -> Expr:
     """The condition says the size of the result: unless it is known, the host looks at it."""
     flags = known(condition)

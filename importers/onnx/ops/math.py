@@ -25,13 +25,21 @@ from relax2xla.importers.onnx.engine.known_values import (
     ndim_of,
     scalar,
 )
+from relax2xla.importers.onnx.ops.strings import (
+    is_text,
+    known_rank,
+    parsed,
+    strings_too,
+    widest,
+    written,
+)
 from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared import activations as activation
 from relax2xla.importers.shared import conversion
 from relax2xla.importers.shared.dims import product
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.tensors import row
-from relax2xla.ir import Constant, Expr, ObjectStructInfo, TensorStructInfo
+from relax2xla.ir import Constant, Expr, TensorStructInfo
 
 # The largest finite float32.
 FLOAT_MAX = 3.4028234663852886e38
@@ -237,11 +245,6 @@ def divisor(b: Expr) -> Expr:
     return b
 
 
-def _equal(a: Expr, b: Expr) -> Expr:
-    texts = [isinstance(x.struct_info_, ObjectStructInfo) for x in (a, b)]
-    return R.text.equal(a, b) if all(texts) else R.equal(a, b)
-
-
 _BINARY: dict[str, Binary] = {
     "Add": R.add,
     "Sub": R.subtract,
@@ -251,7 +254,6 @@ _BINARY: dict[str, Binary] = {
     "And": R.logical_and,
     "Or": R.logical_or,
     "Xor": R.logical_xor,
-    "Equal": _equal,
     "Greater": R.greater,
     "Less": R.less,
 }
@@ -280,6 +282,14 @@ for _name, _binary_rule in _BINARY.items():
     _register_binary(_name, _binary_rule)
 for _name, (_since, _binary_rule) in _BINARY_LATER.items():
     _register_binary(_name, _binary_rule, _since)
+
+
+@onnx_op("Equal")
+@onnx_op("Equal", since=7, lacks="broadcast axis")
+def equal(ctx: Context, A: Expr, B: Expr, *, broadcast: int = 0, axis: int | None = None) -> Expr:
+    if is_text(A) and is_text(B):
+        return known_rank(ctx, R.text.equal(A, B), widest(ctx, A, B))
+    return R.equal(A, _aligned(A, B, broadcast, axis) if ctx.opset < 7 else B)
 
 
 @onnx_op("BitShift", since=11)
@@ -315,6 +325,7 @@ for _name, _binary_rule, _mean in (
 
 
 @onnx_op("Where", since=9)
+@strings_too(1, 2)
 def where(ctx: Context, condition: Expr, X: Expr, Y: Expr) -> Expr:
     return R.where(condition, X, Y)
 
@@ -375,7 +386,11 @@ def cast_by_name(ctx: Context, input: Expr, *, to: str) -> Expr:
 @onnx_op("Cast", since=24)
 def cast(ctx: Context, input: Expr, *, to: int, saturate: int = 1, round_mode: str = "up") -> Expr:
     """``round_mode`` says how to round to float8e8m0."""
+    if to == TensorProto.STRING:
+        return written(ctx, input)
     dtype = dtype_of_code(to, "the result of Cast").name
+    if is_text(input):
+        return parsed(ctx, input, dtype)
     return converted(ctx, input, dtype, saturate, round_mode)
 
 
@@ -384,6 +399,10 @@ def cast(ctx: Context, input: Expr, *, to: int, saturate: int = 1, round_mode: s
 def cast_like(
     ctx: Context, input: Expr, target_type: Expr, *, saturate: int = 1, round_mode: str = "up"
 ) -> Expr:
+    if is_text(target_type):
+        return written(ctx, input)
+    if is_text(input):
+        return parsed(ctx, input, dtype_of(target_type))
     return converted(ctx, input, dtype_of(target_type), saturate, round_mode)
 
 

@@ -51,7 +51,7 @@ def rows_of(x: Expr) -> Expr:
 
 # -- features ------------------------------------------------------------------------------------
 @onnx_op("ArrayFeatureExtractor", domain=DOMAIN)
-@strings_too
+@strings_too(0)
 def array_feature_extractor(ctx: Context, X: Expr, Y: Expr) -> Expr:
     """Entries of the last axis; of a vector as one row."""
     index = R.flatten(Y) if ndim_of(Y) > 1 else R.reshape(Y, ShapeExpr((product(dims_of(Y)),)))
@@ -150,12 +150,18 @@ def one_hot_encoder(
     zeros: int = 1,
 ) -> Expr:
     """``zeros=0`` makes an unknown category an error, which a program of XLA cannot raise."""
-    if cats_int64s is None or cats_strings is not None:
-        raise Unsupported("categories that are strings")
+    if (cats_int64s is None) == (cats_strings is None):
+        raise ValueError("it must have one list of categories, of integers or of strings")
     if not zeros:
         raise Unsupported("zeros=0: an error for categories that are not listed")
-    x = R.expand_dims(ctx.cast(X, "int64"), [ndim_of(X)])
-    return R.astype(R.equal(x, vector(cats_int64s, "int64")), "float32")
+    if cats_strings is None:
+        given, listed = ctx.cast(X, "int64"), vector(cats_int64s or (), "int64")
+    else:
+        # By the place among the categories.
+        places = np.arange(len(cats_strings), dtype=np.int64)
+        given = ctx.emit(encoded(ctx, X, cats_strings, places, -1, rank_of(ctx, X)))
+        listed = Constant(places)
+    return R.astype(R.equal(R.expand_dims(given, [ndim_of(given)]), listed), "float32")
 
 
 @onnx_op("LabelEncoder", since=2, domain=DOMAIN, lacks="default_tensor keys_tensor values_tensor")

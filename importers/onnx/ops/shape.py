@@ -37,7 +37,7 @@ def identity(ctx: Context, input: Expr) -> Expr:
 # -- reshape -------------------------------------------------------------------------------------
 @onnx_op("Reshape", attributes="shape", lacks="allowzero")
 @onnx_op("Reshape", since=5)
-@strings_too
+@strings_too(0)
 def reshape(ctx: Context, data: Expr, shape: Lazy, *, allowzero: int = 0) -> Expr:
     """0 copies a dimension (unless ``allowzero``), one -1 is what is left."""
     if isinstance(shape, Expr):
@@ -113,7 +113,7 @@ def _beside_zero(dims: Sequence[Dim], wanted: Sequence[Dim]) -> list[Dim]:
 
 
 @onnx_op("Flatten")
-@strings_too
+@strings_too(0)
 def flatten(ctx: Context, input: Expr, *, axis: int = 1) -> Expr:
     dims = dims_of(input)
     at = len(dims) if axis == len(dims) else axis_of(axis, len(dims)) if dims else 0
@@ -122,7 +122,7 @@ def flatten(ctx: Context, input: Expr, *, axis: int = 1) -> Expr:
 
 @onnx_op("Squeeze", attributes="axes")
 @onnx_op("Squeeze", since=13)
-@strings_too
+@strings_too(0)
 def squeeze(ctx: Context, data: Expr, axes: Lazy | None = None) -> Expr:
     if isinstance(axes, Expr):
         return computed_shapes.squeeze(ctx, data, axes)
@@ -137,7 +137,7 @@ def squeeze(ctx: Context, data: Expr, axes: Lazy | None = None) -> Expr:
 
 @onnx_op("Unsqueeze", attributes="axes")
 @onnx_op("Unsqueeze", since=13)
-@strings_too
+@strings_too(0)
 def unsqueeze(ctx: Context, data: Expr, axes: Lazy) -> Expr:
     if isinstance(axes, Expr):
         return computed_shapes.unsqueeze(ctx, data, axes)
@@ -147,12 +147,13 @@ def unsqueeze(ctx: Context, data: Expr, axes: Lazy) -> Expr:
 
 
 @onnx_op("Transpose")
-@strings_too
+@strings_too(0)
 def transpose(ctx: Context, data: Expr, *, perm: list[int] | None = None) -> Expr:
     return R.permute_dims(data, perm)
 
 
 @onnx_op("Expand", since=8)
+@strings_too(0)
 def expand(ctx: Context, input: Expr, shape: Lazy) -> Expr:
     """Broadcast both ways: an axis of ``input`` that is larger than in ``shape`` stays."""
     if isinstance(shape, Expr):
@@ -177,6 +178,7 @@ def _expanded(size: Dim, wanted: Dim) -> Dim:
 
 
 @onnx_op("Tile")
+@strings_too(0)
 def tile_axis(ctx: Context, input: Expr, tiles: Ints, axis: Ints) -> Expr:
     count, at = one(tiles, "tiles"), one(axis, "axis")
     if isinstance(at, int):
@@ -193,6 +195,7 @@ def _chosen(axis: Dim, at: int, count: Dim) -> Dim:
 
 
 @onnx_op("Tile", since=6)
+@strings_too(0)
 def tile(ctx: Context, input: Expr, repeats: Sizes) -> Expr:
     times = [tir.as_dim(r) for r in repeats]
     known = [r for r in times if isinstance(r, int)]
@@ -210,6 +213,7 @@ def tile(ctx: Context, input: Expr, repeats: Sizes) -> Expr:
 # -- joining and cutting -------------------------------------------------------------------------
 @onnx_op("Concat", axis=1)
 @onnx_op("Concat", since=4)
+@strings_too()
 def concat(ctx: Context, *inputs: Expr, axis: int) -> Expr:
     if len(inputs) == 1:
         return inputs[0]
@@ -253,6 +257,7 @@ def _parts(ctx: Context, x: Expr, axis: int, lengths: Sequence[Dim]) -> Any:
 
 
 @onnx_op("Split")
+@strings_too(0)
 def split_either(
     ctx: Context,
     input: Expr,
@@ -268,6 +273,7 @@ def split_either(
 @onnx_op("Split", since=2, attributes="split", lacks="num_outputs")
 @onnx_op("Split", since=13, lacks="num_outputs")
 @onnx_op("Split", since=18)
+@strings_too(0)
 def split_(
     ctx: Context,
     input: Expr,
@@ -294,6 +300,7 @@ def split_(
 
 @onnx_op("Slice", attributes="starts ends axes", lacks="steps")
 @onnx_op("Slice", since=10)
+@strings_too(0)
 def slice_(
     ctx: Context,
     data: Expr,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,10 +13,12 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import onnx_op
-from relax2xla.importers.onnx.engine.known_values import Array, ndim_of
+from relax2xla.importers.onnx.engine.known_values import Array, dims_of, ndim_of
 from relax2xla.importers.onnx.engine.objects import TEXT, Kind, held
+from relax2xla.importers.shared.dims import fold_dim, product
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.ir import Call, Constant, Expr, ObjectStructInfo, Var
+from relax2xla.importers.shared.loops import number
+from relax2xla.ir import Call, Constant, Expr, ObjectStructInfo, TupleStructInfo, Var
 
 CASES = ("NONE", "LOWER", "UPPER")
 
@@ -64,31 +67,85 @@ def decoded(
     return made(ctx, R.text.decode(x, Constant(numbers), tuple(words), other), rank)
 
 
-def strings_too(converter: Callable[..., Any]) -> Callable[..., Any]:
-    """``converter``, which moves elements and computes none, for strings that numbers stand for.
+def parsed(ctx: Context, x: Expr, dtype: str) -> Expr:
+    """Strings as the numbers that they are the text of."""
+    return known_rank(ctx, R.text.parse(_text(x), dtype), rank_of(ctx, x))
 
-    Labels of classifiers are such: what moves is the numbers that they are looked up by.
+
+def written(ctx: Context, x: Expr) -> Expr:
+    """Numbers as text."""
+    return x if is_text(x) else made(ctx, R.text.write(x), ndim_of(x))
+
+
+def strings_too(*at: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What makes of a converter that moves elements and computes none one that moves strings, too.
+
+    ``at``: which of its inputs may be strings; without any, all. What moves are the places of the
+    strings, which the host looks up in the end, or, of a classifier's labels, the numbers that
+    stand for them.
     """
 
-    @functools.wraps(converter)
-    def convert(ctx: Context, x: Expr, *args: Any, **kwargs: Any) -> Any:
-        if not is_text(x):
-            return converter(ctx, x, *args, **kwargs)
-        call = ctx.builder.lookup_binding(x) if isinstance(x, Var) else x
-        if not isinstance(call, Call) or call.op not in (R.text.constant, R.text.decode):
-            raise Unsupported("strings that are no labels: nothing looks them up by numbers")
-        values: tuple[str, ...] = call.attrs["values"]
-        if call.op is R.text.constant:
-            places = np.arange(len(values), dtype=np.int64)
-            index: Expr = Constant(places.reshape(call.attrs["shape"]))
-            keys: Expr = Constant(places)
-        else:
-            index, keys = call.args
-        moved = ctx.emit(converter(ctx, index, *args, **kwargs))
-        default = call.attrs.get("default", "")
-        return made(ctx, R.text.decode(moved, keys, values, default), ndim_of(moved))
+    def decorate(converter: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(converter)
+        def convert(ctx: Context, *args: Any, **kwargs: Any) -> Any:
+            own = [i for i in at or range(len(args)) if i < len(args)]
+            text = [i for i in own if isinstance(args[i], Expr) and is_text(args[i])]
+            if not text:
+                return converter(ctx, *args, **kwargs)
+            if len(text) < len(own):
+                raise ValueError("it is given strings and numbers, which are of different types")
+            pool, numbered = _numbered(ctx, [args[i] for i in own])
+            given = list(args)
+            for i, numbers in zip(own, numbered, strict=True):
+                given[i] = numbers
+            results = converter(ctx, *given, **kwargs)
+            if isinstance(results, Expr):
+                results = ctx.emit(results)
+                info = results.struct_info
+                if not isinstance(info, TupleStructInfo):
+                    return _looked_up(ctx, pool, results)
+                results = [results[i] for i in range(len(info.fields))]
+            return [_looked_up(ctx, pool, x) for x in results]
 
-    return convert
+        return convert
+
+    return decorate
+
+
+Lookup = Callable[[Expr], Call]
+
+
+def _numbered(ctx: Context, given: Sequence[Expr]) -> tuple[Lookup, list[Expr]]:
+    """Tensors of numbers that stand for strings, and what says which string a number stands for."""
+    if len(given) == 1:
+        call = ctx.builder.lookup_binding(given[0]) if isinstance(given[0], Var) else given[0]
+        if isinstance(call, Call) and call.op is R.text.decode:
+            index, keys = call.args
+            words, other = call.attrs["values"], call.attrs["default"]
+            return lambda x: R.text.decode(x, keys, words, other), [index]
+    pool, before, numbered = given[0], 0, list[Expr]()
+    for i, x in enumerate(given):
+        places = ctx.emit(shaped(ctx, x))
+        numbered.append(R.add(places, number(before)) if i else places)
+        pool = ctx.emit(R.text.join(pool, x)) if i else pool
+        before = fold_dim(before + product(dims_of(places))) if i + 1 < len(given) else 0
+    return lambda x: R.text.take(pool, x), numbered
+
+
+def shaped(ctx: Context, x: Expr) -> Expr:
+    """A tensor of numbers of the shape of ``x``, which may hold strings."""
+    if not is_text(x):
+        return x
+    call = ctx.builder.lookup_binding(x) if isinstance(x, Var) else x
+    if isinstance(call, Call) and call.op is R.text.constant:
+        shape = call.attrs["shape"]
+        return Constant(np.arange(math.prod(shape), dtype=np.int64).reshape(shape))
+    return known_rank(ctx, R.text.places(x), rank_of(ctx, x))
+
+
+def _looked_up(ctx: Context, pool: Lookup, moved: Expr) -> Expr:
+    moved = ctx.emit(moved)
+    return made(ctx, pool(moved), ndim_of(moved))
 
 
 def widest(ctx: Context, *xs: Expr) -> int | None:

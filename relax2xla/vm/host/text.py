@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relax2xla.dtypes import is_float, limits, numpy_dtype
 from relax2xla.errors import CallError
 from relax2xla.vm.host import regex
 from relax2xla.vm.host.operators import Array, host
@@ -115,3 +116,72 @@ def decode(x: Array, keys: Array, values: Sequence[str] = (), default: str = "")
 
 def _key(value: Any) -> Any:
     return "nan" if value != value else value
+
+
+@host("relax.text.places")
+def places(x: Any) -> Array:
+    """Counted, not looked at."""
+    array = strings(x, "x")
+    return np.arange(array.size, dtype=np.int64).reshape(array.shape)
+
+
+@host("relax.text.take")
+def take(x: Any, at: Array) -> Array:
+    """A look-up. CallError for a place that is not there, which XLA would have clamped."""
+    flat, places = strings(x, "x").reshape(-1), np.asarray(at)
+    if places.size and (places.min() < 0 or places.max() >= flat.size):
+        raise CallError(f"there are {flat.size} strings to take; one asked for is beyond them")
+    return np.asarray(flat[places], object)
+
+
+@host("relax.text.join")
+def join(x1: Any, x2: Any) -> Array:
+    """Both flat."""
+    return np.concatenate([strings(x1, "x1").reshape(-1), strings(x2, "x2").reshape(-1)])
+
+
+@host("relax.text.parse")
+def parse(x: Any, dtype: str) -> Array:
+    """Python's numbers, and C's in hexadecimal. CallError for what is none, or does not fit."""
+    array = strings(x, "x")
+    if is_float(dtype):
+        return _each(array, _float, np.float64).astype(numpy_dtype(dtype))
+    low, high = (-(2**63), 2**64 - 1) if dtype == "bool" else limits(dtype)
+
+    def whole(text: str) -> Any:
+        value = _number(text, int, "an integer")
+        if not low <= value <= high:
+            raise CallError(f"{text!r} does not fit {dtype}")
+        return value != 0 if dtype == "bool" else value
+
+    return _each(array, whole, numpy_dtype(dtype))
+
+
+def _float(text: str) -> float:
+    return _number(text, float.fromhex if "x" in text.lower() else float, "a number")
+
+
+def _number(text: str, rule: Callable[[str], Any], what: str) -> Any:
+    try:
+        if "_" not in text:  # which Python takes between digits
+            return rule(text)
+    except (ValueError, OverflowError):
+        pass
+    raise CallError(f"the string {text!r} is not {what}, which Cast was to make of it")
+
+
+@host("relax.text.write")
+def write(x: Array) -> Array:
+    """C's ``%.8g`` for floats."""
+    array = np.asarray(x)
+    if array.dtype.kind in "biu":
+        flat = [str(int(v)) for v in array.reshape(-1).tolist()]
+    else:
+        flat = [_digits(v) for v in array.astype(np.float64).reshape(-1).tolist()]
+    return _objects(flat, array.shape)
+
+
+def _digits(value: float) -> str:
+    if value != value:
+        return "NaN"
+    return f"{value:.8g}".upper() if np.isinf(value) else f"{value:.8g}"

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
@@ -22,7 +23,7 @@ WORDS = np.array([["red apple", "ox"], ["", "big red ox"]], object)
 STRING, BOOL, INT64 = TensorProto.STRING, TensorProto.BOOL, TensorProto.INT64
 
 
-def model(nodes: list[Any], dims: list[int], outputs: dict[str, int]) -> onnx.ModelProto:
+def model(nodes: list[Any], dims: list[Any], outputs: dict[str, int]) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
         "g",
@@ -41,6 +42,11 @@ def ours(made: onnx.ModelProto, x: Any) -> list[Any]:
     results = machine(made)["main"](x)
     results = results if isinstance(results, tuple | list) else [results]
     return [np.asarray(r) for r in results]
+
+
+def theirs(made: onnx.ModelProto, given: dict[str, Any]) -> list[Any]:
+    results: Any = onnxruntime.InferenceSession(made.SerializeToString()).run(None, given)
+    return results
 
 
 CASES: list[tuple[list[Any], Any, dict[str, int]]] = [
@@ -114,9 +120,196 @@ def test_what_is_no_string_is_an_error() -> None:
 
 
 def test_operators_that_take_no_strings_refuse_them() -> None:
-    made = model([helper.make_node("Transpose", ["x"], ["y"])], [2, 2], {"y": STRING})
-    with pytest.raises((OpNotImplemented, ValueError), match="Transpose"):
+    made = model([helper.make_node("Softmax", ["x"], ["y"])], [2, 2], {"y": STRING})
+    with pytest.raises((OpNotImplemented, ValueError), match="Softmax"):
         from_onnx(made)
+
+
+def ints(*values: int) -> Any:
+    return helper.make_node("Constant", [], ["n"], value_ints=values)
+
+
+def word(*values: str) -> Any:
+    return helper.make_node("Constant", [], ["w"], value_strings=values)
+
+
+ROWS = np.array([["a", "bb", "c"], ["c", "", "a"]], object)
+MOVED: list[tuple[str, list[Any], dict[str, int]]] = [
+    ("Transpose", [helper.make_node("Transpose", ["x"], ["y"])], {"y": STRING}),
+    ("Reshape", [ints(-1, 2), helper.make_node("Reshape", ["x", "n"], ["y"])], {"y": STRING}),
+    ("Flatten", [helper.make_node("Flatten", ["x"], ["y"], axis=0)], {"y": STRING}),
+    ("Gather", [ints(-1, 0), helper.make_node("Gather", ["x", "n"], ["y"], axis=1)], {"y": STRING}),
+    ("Slice", [ints(1), helper.make_node("Slice", ["x", "n", "n"], ["y"])], {"y": STRING}),
+    ("Tile", [ints(2, 1), helper.make_node("Tile", ["x", "n"], ["y"])], {"y": STRING}),
+    ("Expand", [ints(2, 1, 3), helper.make_node("Expand", ["x", "n"], ["y"])], {"y": STRING}),
+    (
+        "Split",
+        [ints(1, 2), helper.make_node("Split", ["x", "n"], ["y", "z"], axis=1)],
+        {"y": STRING, "z": STRING},
+    ),
+    (
+        "Concat",
+        [
+            word("q"),
+            ints(2, 1),
+            helper.make_node("Expand", ["w", "n"], ["v"]),
+            helper.make_node("Concat", ["x", "v", "x"], ["y"], axis=1),
+        ],
+        {"y": STRING},
+    ),
+    (
+        "Where",
+        [
+            word("q"),
+            helper.make_node("Equal", ["x", "k"], ["e"]),
+            helper.make_node("Where", ["e", "w", "x"], ["y"]),
+        ],
+        {"y": STRING},
+    ),
+    (
+        "GatherElements",
+        [
+            ints(0, 1),
+            helper.make_node("Reshape", ["n", "m"], ["i"]),
+            helper.make_node("GatherElements", ["x", "i"], ["y"], axis=1),
+        ],
+        {"y": STRING},
+    ),
+    ("GatherND", [ints(1), helper.make_node("GatherND", ["x", "n"], ["y"])], {"y": STRING}),
+    (
+        "Compress",
+        [
+            helper.make_node("Equal", ["x", "k"], ["e"]),
+            ints(-1),
+            helper.make_node("Reshape", ["e", "n"], ["f"]),
+            helper.make_node("Compress", ["x", "f"], ["y"]),
+        ],
+        {"y": STRING},
+    ),
+    ("Shape", [helper.make_node("Shape", ["x"], ["y"])], {"y": INT64}),
+    ("Size", [helper.make_node("Size", ["x"], ["y"])], {"y": INT64}),
+    (
+        "ArrayFeatureExtractor",
+        [
+            ints(2),
+            helper.make_node("ArrayFeatureExtractor", ["x", "n"], ["y"], domain="ai.onnx.ml"),
+        ],
+        {"y": STRING},
+    ),
+    (
+        "OneHotEncoder",
+        [
+            helper.make_node(
+                "OneHotEncoder", ["x"], ["y"], domain="ai.onnx.ml", cats_strings=["c", "a"]
+            )
+        ],
+        {"y": TensorProto.FLOAT},
+    ),
+]
+
+
+@pytest.mark.parametrize("case", MOVED, ids=lambda case: case[0])
+@pytest.mark.parametrize("dims", [[2, 3], ["n", "m"]], ids=["fixed", "symbolic"])
+def test_strings_move_as_in_onnx_runtime(case: Any, dims: list[Any]) -> None:
+    _, nodes, outputs = case
+    constants = [
+        helper.make_node("Constant", [], ["k"], value_strings=["c"]),
+        helper.make_node("Constant", [], ["m"], value_ints=[2, 1]),
+    ]
+    made = model([*constants, *nodes], dims, outputs)
+    for got, want in zip(ours(made, ROWS), theirs(made, {"x": ROWS}), strict=True):
+        assert got.shape == want.shape
+        assert got.tolist() == want.tolist()
+
+
+def test_columns_of_strings_and_numbers_are_encoded_and_joined() -> None:
+    """As in a pipeline of scikit-learn: categories in columns of their own, and numbers."""
+    onehot: dict[str, Any] = {"domain": "ai.onnx.ml", "cats_strings": ["red", "big"]}
+    graph = helper.make_graph(
+        [
+            helper.make_node("Concat", ["a", "b"], ["ab"], axis=1),
+            helper.make_node("OneHotEncoder", ["ab"], ["hot"], **onehot),
+            helper.make_node("Flatten", ["hot"], ["flat"]),
+            helper.make_node("Cast", ["c"], ["number"], to=TensorProto.FLOAT),
+            helper.make_node("Concat", ["flat", "number", "d"], ["y"], axis=1),
+        ],
+        "g",
+        [helper.make_tensor_value_info(n, STRING, [None, 1]) for n in "abc"]
+        + [helper.make_tensor_value_info("d", TensorProto.FLOAT, [None, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, None])],
+    )
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 4)]
+    made = helper.make_model(graph, opset_imports=imports, ir_version=9)
+    given = {
+        "a": np.array([["red"], ["ox"], ["big"]], object),
+        "b": np.array([["big"], ["big"], [""]], object),
+        "c": np.array([["1.5"], ["-2e3"], ["7"]], object),
+        "d": np.arange(6, dtype=np.float32).reshape(3, 2),
+    }
+    (want,) = theirs(made, given)
+    np.testing.assert_array_equal(np.asarray(machine(made)["main"](*given.values())), want)
+
+
+WRITTEN = [
+    np.array([1.5, 0.1, 1 / 3, 1e10, 1e-7, 123456789, np.inf, -np.inf, np.nan, -0.0], np.float32),
+    np.array([0.3, 1e22, 123456789.5], np.float64),
+    np.array([-3, 2**40], np.int64),
+    np.array([2**64 - 1], np.uint64),
+    np.array([True, False]),
+    np.array([0.1, 65504], np.float16),
+]
+
+
+@pytest.mark.parametrize("x", WRITTEN, ids=lambda x: x.dtype.name)
+def test_numbers_are_written_as_onnx_runtime_writes_them(x: Any) -> None:
+    code = helper.np_dtype_to_tensor_dtype(x.dtype)
+    made = cast(code, STRING, len(x))
+    (want,) = theirs(made, {"x": x})
+    assert ours(made, x)[0].tolist() == want.tolist()
+
+
+READ = [
+    (TensorProto.FLOAT, ["1.5", "INF", "-inf", "+INF", "NaN", "1e-5", " 2", ".5", "0x10"]),
+    (TensorProto.DOUBLE, ["0.1", "-1e300"]),
+    (TensorProto.FLOAT16, ["0.1"]),
+    (INT64, ["3", "-7", "+4", "9223372036854775807"]),
+    (TensorProto.UINT64, ["18446744073709551615"]),
+    (TensorProto.UINT8, ["255"]),
+    (BOOL, ["0", "1", "7"]),
+]
+
+
+@pytest.mark.parametrize(("code", "words"), READ)
+def test_numbers_are_read_as_onnx_runtime_reads_them(code: int, words: list[str]) -> None:
+    made, x = cast(STRING, code, len(words)), np.array(words, object)
+    (want,) = theirs(made, {"x": x})
+    (got,) = ours(made, x)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "message"),
+    [
+        (TensorProto.FLOAT, "abc", "'abc' is not a number"),
+        (TensorProto.FLOAT, "1_0", "'1_0' is not a number"),
+        (INT64, "1.5", "'1.5' is not an integer"),
+        (TensorProto.INT8, "300", "'300' does not fit int8"),
+    ],
+)
+def test_texts_of_no_number_are_errors(code: int, text: str, message: str) -> None:
+    with pytest.raises(CallError, match=message):
+        ours(cast(STRING, code, 1), np.array([text], object))
+
+
+def cast(source: int, target: int, count: int) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [helper.make_node("Cast", ["x"], ["y"], to=target)],
+        "g",
+        [helper.make_tensor_value_info("x", source, [count])],
+        [helper.make_tensor_value_info("y", target, [count])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
 
 
 @pytest.mark.parametrize(
