@@ -58,18 +58,47 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Size:
+    """A symbolic size that an argument says: itself, or as that of its axis ``axis``.
+
+    ``expr``: the size (a sympy expression); ``symbol``: one of its symbols that follows from it and
+    the sizes before it, or None.
+    """
+
+    place: int
+    axis: int | None
+    expr: Any
+    symbol: Any
+
+    def of(self, args: Sequence[Any]) -> int:
+        """The number at a call."""
+        value = args[self.place]
+        return int(value if self.axis is None else value.shape[self.axis])
+
+    def tell(self, number: int, known: dict[Any, Any]) -> None:
+        """Add to ``known`` what follows from the number."""
+        value = sympy.Integer(number)
+        if self.symbol is not None and self.symbol != self.expr:
+            rest = self.expr.xreplace(known)
+            at_zero = rest.xreplace({self.symbol: sympy.Integer(0)})
+            slope = rest.xreplace({self.symbol: sympy.Integer(1)}) - at_zero
+            known[self.symbol] = (value - at_zero) / slope
+        known[self.expr] = value
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """How a graph is called: which arguments its program takes, and what its results are.
 
-    ``sizes``: places of symbolic sizes among the arguments, and their symbols; ``computed``: the
-    sizes (sympy expressions) that results need. ``bases``: tensors whose memory several results, or
+    ``sizes``: where the arguments say symbolic sizes; ``computed``: the sizes (sympy expressions)
+    that results need, which those tell. ``bases``: tensors whose memory several results, or
     a result and an argument, share. The graph is left with the results that it computes, each in
     the order of axes that it has in torch's memory.
     """
 
     feeds: tuple[int, ...]
     results: tuple[Result, ...]
-    sizes: tuple[tuple[int, Any], ...]
+    sizes: tuple[Size, ...]
     computed: tuple[Any, ...]
     bases: tuple[Result, ...]
 
@@ -92,6 +121,7 @@ class _Planner:
             for i, n in enumerate(self.placeholders)
             if isinstance(n.meta["val"], torch.SymInt)
         ]
+        self.told = _told(self.placeholders)
         # Expressions of sizes that results need.
         self.sizes: dict[Any, None] = {}
         # What the program computes, by the node; each in the order of axes of its memory.
@@ -121,12 +151,23 @@ class _Planner:
         shared = tuple(self.result(n) for n in bases)
         self.output.args = (tuple(self.made),)
         self.graph.graph.eliminate_dead_code()
-        return Plan(self.feeds(), tuple(results), tuple(self.symbols), tuple(self.sizes), shared)
+        return Plan(self.feeds(), tuple(results), self.needed(), tuple(self.sizes), shared)
 
     def known(self, expr: Any) -> bool:
-        """Whether a size can be computed at each call from those among the arguments."""
+        """Whether a size can be computed at each call from those that the arguments say."""
         one = sympy.Integer(1)
-        return not expr.xreplace({symbol: one for _, symbol in self.symbols}).free_symbols
+        values = {e: one for size in self.told for e in (size.expr, size.symbol) if e is not None}
+        return not expr.xreplace(values).free_symbols
+
+    def needed(self) -> tuple[Size, ...]:
+        """Those of the sizes that arguments say which tell the ones that results need."""
+        wanted = {s for expr in self.sizes for s in expr.free_symbols}
+        kept: list[Size] = []
+        for size in reversed(self.told):
+            if size.symbol in wanted or (self.sizes and size.symbol is None):
+                wanted |= size.expr.free_symbols
+                kept.append(size)
+        return tuple(reversed(kept))
 
     def result(self, item: Any) -> Result:
         """A result that is no view of another one."""
@@ -169,6 +210,44 @@ class _Planner:
         }
         known = {i for i, expr in self.symbols if expr in bound}
         return tuple(i for i in used if i not in known)
+
+
+def _told(placeholders: Sequence[Node]) -> list[Size]:
+    """The sizes that arguments say, as far as they tell a symbol that those before do not.
+
+    Mostly an argument is the symbol itself. A part of a graph may have tensors alone, and of sizes
+    that are computed from it: ``s - 2`` tells ``s``, too.
+    """
+    said: list[tuple[int, int | None, Any]] = []
+    for i, node in enumerate(placeholders):
+        value = node.meta["val"]
+        if isinstance(value, torch.SymInt):
+            said.append((i, None, value.node.expr))
+        elif isinstance(value, torch.Tensor):
+            dims = [(a, d) for a, d in enumerate(value.shape) if isinstance(d, torch.SymInt)]
+            said += [(i, a, d.node.expr) for a, d in dims]
+    told: list[Size] = []
+    known: set[Any] = set()
+    # Symbols first, and among them arguments, which cost less to ask than an axis.
+    left = sorted(said, key=lambda s: (not s[2].is_Symbol, s[1] is not None))
+    while left:
+        before, waiting = len(known), list[tuple[int, int | None, Any]]()
+        for place, axis, expr in left:
+            unknown = expr.free_symbols - known
+            if len(unknown) == 1 and _linear(expr, symbol := next(iter(unknown))):
+                told.append(Size(place, axis, expr, symbol))
+                known.add(symbol)
+            elif unknown:
+                waiting.append((place, axis, expr))
+        if len(known) == before:
+            # What an expression comes to is known even where its symbols are not.
+            return told + [Size(place, axis, expr, None) for place, axis, expr in waiting]
+        left = waiting
+    return told
+
+
+def _linear(expr: Any, symbol: Any) -> bool:
+    return expr.is_polynomial(symbol) and sympy.degree(expr, symbol) == 1
 
 
 def _is_tensor(node: Node) -> bool:

@@ -51,7 +51,11 @@ def _native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
         return x, torch.ones_like(x, dtype=torch.bool)
     if p == 1:
         return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
-    noise = ATEN.bernoulli.p(torch.empty_like(x), 1 - p)
+    # Eager fills a mask that lies in memory as ``x`` does, ``bernoulli`` makes a contiguous one.
+    like = torch.empty_like(x)
+    order = memory_order(like) or range(x.ndim)
+    back = sorted(range(x.ndim), key=list(order).__getitem__)
+    noise = ATEN.bernoulli.p(like.permute(*order), 1 - p).permute(*back)
     return x * noise * (1 / (1 - p)), noise.to(torch.bool)
 
 
@@ -349,9 +353,14 @@ def _from_shape(module: GraphModule, node: Node) -> None:
         if known is None:
             return  # then it runs after what makes the shape
         sizes.append(known)
+    # In the order in which the operator fills memory, which is that of what it is given.
+    with contextlib.nullcontext() if (mode := detect_fake_mode(value)) is None else mode:
+        order = memory_order(torch.empty_like(value)) or range(value.ndim)
     with module.graph.inserting_before(node):
         empty = module.graph.call_function(
-            ATEN.empty.memory_format, (sizes,), {"dtype": value.dtype, "device": value.device}
+            ATEN.empty_permuted.default,
+            (sizes, list(order)),
+            {"dtype": value.dtype, "device": value.device},
         )
     empty.meta = {"val": value, "relax2xla_torch": True}
     node.replace_input_with(like, empty)

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 import numpy.typing as npt
-import sympy
 import torch
 
 from relax2xla import IRModule, VirtualMachine, build
@@ -170,12 +169,12 @@ class Part:
 
     def _evaluated(self, args: Sequence[Any]) -> Mapping[Any, int]:
         """The sizes that the results need, for the sizes among the arguments."""
-        given = tuple(int(args[i]) for i, _ in self.plan.sizes)
+        given = tuple(size.of(args) for size in self.plan.sizes)
         found = self._known.get(given)
         if found is None:
-            values = {
-                expr: sympy.Integer(v) for (_, expr), v in zip(self.plan.sizes, given, strict=True)
-            }
+            values: dict[Any, Any] = {}
+            for size, number in zip(self.plan.sizes, given, strict=True):
+                size.tell(number, values)
             found = {expr: int(expr.xreplace(values)) for expr in self.plan.computed}
             self._known[given] = found
         return found
