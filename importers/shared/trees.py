@@ -16,6 +16,7 @@ span, as JSON of ``{"in": tree, "out": tree, "names": [...]}``. A tree is one of
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import json
@@ -99,8 +100,14 @@ def _parts(tree: Tree, value: Any, where: str) -> Sequence[Any]:
             return _NODES[inner[0]][0](value)
         except (ValueError, TypeError, KeyError, AttributeError) as e:
             raise CallError(f"{where} does not fit the type it was traced with: {e}") from None
+    if kind == "named" and not isinstance(value, tuple | list):
+        with contextlib.suppress(AttributeError):  # a data class
+            return [getattr(value, field) for field in inner[1]]
     if not isinstance(value, tuple | list):
-        raise CallError(f"{where} is a {kind} of {len(inner)}; given {type(value).__name__}")
+        what = (
+            f"{inner[0]} of {', '.join(inner[1])}" if kind == "named" else f"{kind} of {len(inner)}"
+        )
+        raise CallError(f"{where} is a {what}; given {type(value).__name__}")
     return value
 
 

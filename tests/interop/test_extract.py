@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -94,6 +95,60 @@ def test_a_torch_model_is_a_function_of_jax(words: Any) -> None:
         np.testing.assert_allclose(at, p.grad, rtol=1e-3, atol=1e-6, err_msg=name)
     # The row of the padding has no gradient from where it was looked up, only as a column of head.
     assert np.asarray(grad["scale"]).shape == ()
+
+
+@dataclasses.dataclass
+class Made:
+    """What a module takes and gives."""
+
+    value: Any
+    parts: Any
+    more: Any = None
+
+
+class Opaque:
+    """A type that is flattened by a rule of its user's."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+torch.export.register_dataclass(Made)
+torch.utils._pytree.register_pytree_node(
+    Opaque,
+    lambda x: ([x.value], None),
+    lambda values, _: Opaque(*values),
+    serialized_type_name="tests.Opaque",
+)
+
+
+def test_data_classes_are_named_tuples_of_their_fields() -> None:
+    class Scale(torch.nn.Module):
+        def forward(self, given: Any, table: Any, *, gain: Any) -> Any:
+            return Made(given.value * gain, {"sum": table["y"][0] + given.parts[0]})
+
+    x, y = np.arange(3, dtype="f"), np.ones(3, "f")
+    traced = Made(torch.tensor(x), [torch.tensor(y)]), {"y": [torch.tensor(y)]}
+    fn, params = rx.jax_function(Scale(), traced, example_kwargs={"gain": GAIN})
+    given = Made(x, [y])
+    for call in (fn, jax.jit(lambda p, t, gain: fn(p, given, t, gain=gain))):
+        args = (params, given) if call is fn else (params,)
+        made = call(*args, {"y": [y]}, gain=np.float32(2))
+        np.testing.assert_array_equal(made.value, x * 2)
+        np.testing.assert_array_equal(made.parts["sum"], y * 2)
+        assert made.more is None
+    with pytest.raises(CallError, match="is a Made of value, parts, more; given ndarray"):
+        fn(params, x, {"y": [y]}, gain=np.float32(2))
+
+
+def test_results_of_a_type_of_the_users_are_a_row_and_arguments_stay_nested() -> None:
+    class Scale(torch.nn.Module):
+        def forward(self, table: Any) -> Any:
+            return Opaque(table["y"][0] * 2)
+
+    fn, params = rx.jax_function(Scale(), ({"y": [torch.ones(3)]},))
+    (made,) = fn(params, {"y": [np.ones(3, "f")]})
+    np.testing.assert_array_equal(made, np.full(3, 2, "f"))
 
 
 def test_remat_and_precision(words: Any) -> None:

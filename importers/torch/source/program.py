@@ -21,7 +21,7 @@ from torch.fx import GraphModule, Node
 
 from relax2xla.importers.torch.source.guards import Condition, conditions
 from relax2xla.importers.torch.source.inplace import is_argument
-from relax2xla.importers.torch.source.pytrees import leaves_in, tree_of
+from relax2xla.importers.torch.source.pytrees import children_of, tree_of
 
 InputMeaning = Literal["input", "parameter", "buffer", "constant", "number", "refused"]
 OutputMeaning = Literal["result", "buffer", "parameter", "input", "refused"]
@@ -270,18 +270,19 @@ def trees_of_call(program: ExportedProgram, inputs: Sequence[Input]) -> Mapping[
         return None
     results = [{"leaf": n} for n in range(spec.out_spec.num_leaves)]
     given, made = tree_of(spec.in_spec, iter(leaves)), tree_of(spec.out_spec, iter(results))
-    if given is None or made is None:
+    if given is None:
         return None
+    if made is None:  # of a type of the user's: the results in a row, as the program gives them
+        made = {"tuple": results}
     names = [i.name for i in inputs if i.meaning in ("input", "number")]
-    return {"in": given, "out": made, "names": _argument_names(given, names)}
+    return {"in": given, "out": made, "names": _argument_names(spec.in_spec, names)}
 
 
-def _argument_names(tree: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def _argument_names(spec: Any, names: Sequence[str]) -> list[str]:
     """Names of positional arguments: of their placeholders, where each is one."""
     made: list[str] = []
     place = 0
-    for part in tree["tuple"][0]["tuple"]:
-        single = "leaf" in part or "const" in part
-        made.append(names[place] if single else f"argument {len(made)}")
-        place += leaves_in(part)
+    for part in children_of(children_of(spec)[0]):
+        made.append(names[place] if part.is_leaf() else f"argument {len(made)}")
+        place += part.num_leaves
     return made

@@ -7,6 +7,7 @@ where these are registered as pytrees, and their packages do that when they are 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import json
 import os
@@ -53,11 +54,12 @@ def _types(spec: Any) -> Generator[str]:
 def tree_of(spec: Any, leaves: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
     """A tree of torch's as :mod:`relax2xla.importers.trees` has it; None for types of others.
 
-    Classes that are dictionaries (``ModelOutput``) become dictionaries of their keys.
+    Classes that are dictionaries (``ModelOutput``) become dictionaries of their keys, data classes
+    named tuples of their fields.
     """
     if spec.is_leaf():
         return next(leaves)
-    parts = [tree_of(child, leaves) for child in _children(spec)]
+    parts = [tree_of(child, leaves) for child in children_of(spec)]
     if any(p is None for p in parts):
         return None
     kind: Any = spec.type
@@ -74,22 +76,20 @@ def tree_of(spec: Any, leaves: Iterator[dict[str, Any]]) -> dict[str, Any] | Non
         fields: Any = getattr(named, "_fields", None)
         if fields:
             return {"named": [named.__name__, list(fields), parts]}
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        with contextlib.suppress(TypeError, ValueError):  # flattened by a rule of the user's
+            held, empty = context
+            if {*held, *empty} <= {f.name for f in dataclasses.fields(kind)}:
+                none = [{"const": None} for _ in empty]
+                return {"named": [kind.__name__, [*held, *empty], [*parts, *none]]}
     return None
 
 
-def _children(spec: Any) -> list[Any]:
+def children_of(spec: Any) -> list[Any]:
+    """The trees within one of torch's."""
     found: Any = getattr(spec, "children", None)
     made: Any = found() if callable(found) else spec.children_specs
     return list(made)
-
-
-def leaves_in(tree: dict[str, Any]) -> int:
-    """How many leaves of torch's a tree has."""
-    ((kind, inner),) = tree.items()
-    if kind in ("leaf", "const"):
-        return 1
-    parts = [p for _, p in inner] if kind == "dict" else inner[-1] if kind == "named" else inner
-    return sum(map(leaves_in, parts))
 
 
 def unregistered(names: Iterable[str]) -> list[str]:
