@@ -71,6 +71,7 @@ from relax2xla.stablehlo.table import (
     CONSTANT,
     CUSTOM_CALL,
     FUNC_RETURN,
+    NOTES,
     OPEN,
     TERMINATORS,
     Row,
@@ -413,7 +414,7 @@ class _Reader:
         for name, value in self.attributes(op):
             codec = row.attrs.get(name)
             if codec is None:
-                if "." in name or row.mlir_name in OPEN:
+                if "." in name or name in NOTES or row.mlir_name in OPEN:
                     rest[name] = self.any(op, name, value)
                 else:
                     self.gap(op.name, f"the attribute {name!r} is not known", op)

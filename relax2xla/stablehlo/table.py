@@ -610,6 +610,9 @@ FUNC_RETURN: Final = "func.return"
 # Extension points: attributes that the row does not name are kept, with or without a prefix
 # (JAX's shape assertions carry an "error_message").
 OPEN: Final = frozenset({CUSTOM_CALL})
+# How XLA had laid a value out in memory, which its importer of HLO notes at operations (torch_xla's
+# programs have them). Of a tensor of StableHLO they say nothing; they are kept.
+NOTES: Final = frozenset({"result_layout", "xla_shape"})
 RETURNS: Final[dict[str, str]] = dict.fromkeys(
     ("sdy.manual_computation", "sdy.named_computation"), "sdy.return"
 )

@@ -112,6 +112,12 @@ def test_testdata() -> None:
 
 
 TEXTS = {
+    "layouts_of_xla": """
+      func.func @main(%arg0: tensor<3x4xf32>) -> tensor<4x3xf32> {
+        %0 = stablehlo.transpose %arg0, dims = [1, 0] {result_layout = dense<[0, 1]> : tensor<2xindex>, xla_shape = "f32[4,3]{0,1}"} : (tensor<3x4xf32>) -> tensor<4x3xf32>
+        return %0 : tensor<4x3xf32>
+      }
+    """,
     "dynamic": """
 func.func @main(%a: tensor<?x4xf32>, %s: tensor<2xi32>) -> tensor<?x?xf32> {
   %0 = stablehlo.add %a, %a : tensor<?x4xf32>
