@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from relax2xla import VirtualMachine, build
 from relax2xla.errors import EmitError, StableHLOParseError
-from relax2xla.stablehlo import parse, read, to_stablehlo
+from relax2xla.stablehlo import mlir, parse, read, to_stablehlo
 
 TEXT = """module {
   func.func @main(%arg0: tensor<2xf32>) -> tensor<2xf32> {
@@ -33,6 +33,18 @@ def test_there_and_back(form: Any) -> None:
     assert isinstance(data, str if form == "text" else bytes)
     assert data == to_stablehlo(MOD, form), "not reproducible"
     assert to_stablehlo(read(parse(data))) == PLAIN
+
+
+def test_dialects_are_loaded_by_the_programs_that_have_them() -> None:
+    """To load all that jaxlib registers takes longer than to write or read a small program."""
+    ctx = mlir.context()
+    assert ctx.is_registered_operation("stablehlo.add")
+    assert not ctx.is_registered_operation("math.exp")
+    text = "func.func @f(%x: f32) -> f32 { %y = math.exp %x : f32 return %y : f32 }"
+    binary = mlir.to_bytecode(mlir.ir.Module.parse(text, ctx))
+    assert ctx.is_registered_operation("math.exp")
+    again = mlir.ir.Module.parse(binary, mlir.context())
+    assert "math.exp" in str(again)
 
 
 def test_bytes_may_hold_text() -> None:
