@@ -79,7 +79,9 @@ def theirs(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray[Any, Any]]
     """Outputs by ONNX Runtime."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # to start threads takes longer than these models
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     names = [i.name for i in session.get_inputs()]
     return list(session.run(None, dict(zip(names, inputs, strict=True))))
 
