@@ -35,6 +35,8 @@ help: ## List the targets
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP)) ## Train a digit classifier, import it by three routes, run all on XLA, show the times
 	$(BIN)/python -m examples.demo
 
+# Many tests start processes, which would compile every source anew where no bytecode is written.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) ## Run the tests
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
 
