@@ -5,6 +5,7 @@ Starting it loads neither jax, torch nor onnx: each command imports what it need
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -87,6 +88,10 @@ def _clipped(line: str, most: int = 600) -> str:
     return line if len(line) <= most else f"{line[:most]} ... ({len(line)} characters)"
 
 
+# What writing says where the device takes no more.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
 def _full_message(error: Exception) -> str:
     from relax2xla.errors import TVMError
 
@@ -101,6 +106,9 @@ def _full_message(error: Exception) -> str:
         return f"error: XLA: {error}{notes}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"error: {error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno in _FULL:
+        # Standard output, for one: what is written in parts has no name here.
+        return f"error: the output cannot be written: {error.strerror}{notes}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"error: the package {error.name} is not installed; pip install {error.name}"
     first = (str(error).strip() or "no message").splitlines()[0][:500]

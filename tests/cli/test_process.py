@@ -119,6 +119,24 @@ def test_a_closed_pipe_is_no_error_message(tmp_path: Path) -> None:
     assert process.returncode == 1
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux that is always full")
+def test_a_device_that_is_full_is_one_plain_message(tmp_path: Path) -> None:
+    (tmp_path / "model.relax").write_text(RELAX)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "relax2xla", "inspect", "model.relax"],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    assert done.returncode == 2
+    expected = "relax2xla: error: the output cannot be written: No space left on device\n"
+    assert done.stderr == expected
+
+
 def test_results_go_to_standard_output_and_progress_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "model.relax").write_text(RELAX)
     done = shell("run", "model.relax", "--shape", "n=2", "-o", "out.npy", cwd=tmp_path)
