@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from relax2xla.analysis.layouts import suggest_layout_transforms as suggest_layout_transforms
 from relax2xla.analysis.loops import has_reshape_pattern as has_reshape_pattern
-from relax2xla.analysis.loops import suggest_layout_transforms as suggest_layout_transforms
 from relax2xla.analysis.memory import estimate_memory_usage as estimate_memory_usage
 from relax2xla.analysis.struct_infos import BaseCheckResult as BaseCheckResult
 from relax2xla.analysis.struct_infos import (

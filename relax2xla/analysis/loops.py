@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from relax2xla import tir
-from relax2xla.errors import UnsupportedError
+from relax2xla.analysis.layouts import want_kernel
 from relax2xla.tir import stmt as s
 from relax2xla.tir.arith.bounds import Range
 from relax2xla.tir.buffer import Buffer, BufferLoad
@@ -22,11 +21,7 @@ def has_reshape_pattern(func: tir.PrimFunc) -> bool:
     in row-major order. Elements that no loop reaches are left open, as by TVM. Raises TypeError for
     another kind of function, UnsupportedError for one that was kept as text.
     """
-    _want_kernel("has_reshape_pattern", func)
-    if isinstance(func.body, tir.Text):
-        raise UnsupportedError(
-            f"has_reshape_pattern: the function was kept as text, for {func.body.why}"
-        )
+    want_kernel("has_reshape_pattern", func)
     buffers = [func.buffer_map[p] for p in func.params if p in func.buffer_map]
     domains: dict[tir.Var, Range] = {}
     store = _only_store(func.body, domains)
@@ -104,19 +99,3 @@ def _without_wrapping(place: tir.Dim, analyzer: tir.Analyzer) -> tir.Dim:
 
 def _below(value: tir.PrimExpr, size: tir.PrimExpr, analyzer: tir.Analyzer) -> bool:
     return analyzer.can_prove_greater_equal(value, 0) and analyzer.can_prove_less(value, size)
-
-
-def suggest_layout_transforms(
-    func: tir.PrimFunc, write_buffer_transforms: Sequence[Any]
-) -> dict[Any, dict[Any, Any]]:
-    """Layouts of inputs that suit those of outputs; UnsupportedError, for XLA chooses layouts."""
-    _want_kernel("suggest_layout_transforms", func)
-    raise UnsupportedError(
-        "suggest_layout_transforms: what is inside a loop-level function (tir.PrimFunc) decides no "
-        "layouts here; XLA does"
-    )
-
-
-def _want_kernel(name: str, func: object) -> None:
-    if not isinstance(func, tir.PrimFunc):
-        raise TypeError(f"{name} takes a tir.PrimFunc; got {type(func).__name__}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relax2xla import tir
-from relax2xla.analysis import has_reshape_pattern, suggest_layout_transforms
+from relax2xla.analysis import has_reshape_pattern
 from relax2xla.errors import UnsupportedError
 from relax2xla.script import from_source
 
@@ -79,5 +79,3 @@ def test_errors() -> None:
     kept = empty.with_body(tir.Text("...", "a statement that is not known"))
     with pytest.raises(UnsupportedError, match="kept as text, for a statement that is not known"):
         has_reshape_pattern(kept)
-    with pytest.raises(UnsupportedError, match=r"suggest_layout_transforms: .* XLA does"):
-        suggest_layout_transforms(empty, [])
