@@ -70,6 +70,9 @@ from relax2xla.topi.math import cosh as cosh
 from relax2xla.topi.math import elemwise_sum as elemwise_sum
 from relax2xla.topi.math import erf as erf
 from relax2xla.topi.math import exp as exp
+from relax2xla.topi.math import fast_erf as fast_erf
+from relax2xla.topi.math import fast_exp as fast_exp
+from relax2xla.topi.math import fast_tanh as fast_tanh
 from relax2xla.topi.math import floor as floor
 from relax2xla.topi.math import identity as identity
 from relax2xla.topi.math import isfinite as isfinite

@@ -98,6 +98,22 @@ def _named(x: te.Tensor, element: Callable[[Any], Any], name: str) -> te.Tensor:
     return compute(x.shape, at, name, "elemwise")
 
 
+def _fast(name: str) -> Callable[[te.Tensor], te.Tensor]:
+    function = FUNCTIONS[name]
+
+    def fast(x: te.Tensor) -> te.Tensor:
+        return _named(x, function, f"T_fast_{name}")
+
+    # TVM has polynomials of less precision here. XLA has its own, vectorised and precise, for the
+    # functions themselves.
+    fast.__name__ = fast.__qualname__ = f"fast_{name}"
+    fast.__doc__ = f"``{name}`` as fast as XLA computes it, without loss of precision."
+    return fast
+
+
+fast_exp, fast_erf, fast_tanh = map(_fast, ("exp", "erf", "tanh"))
+
+
 def sign(x: te.Tensor) -> te.Tensor:
     """1, -1 or 0, as each element is above, below or neither (a NaN is neither)."""
     zero, one, minus = (of_dtype(v, x.dtype) for v in (0, 1, -1))

@@ -51,6 +51,10 @@ ELEMENTS = [
         ]
     ),
     *(
+        Case(f"fast_{n}", getattr(topi, f"fast_{n}"), [UNIT], torch_of(n, UNIT))
+        for n in ["exp", "erf", "tanh"]
+    ),
+    *(
         Case(n, getattr(topi, n), [Y], torch_of(n, Y))
         for n in ["log", "log2", "log10", "sqrt", "rsqrt"]
     ),

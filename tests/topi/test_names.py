@@ -23,6 +23,15 @@ BLOCKS: list[tuple[Callable[[], Any], list[str]]] = [
         lambda: topi.nn.softmax(A),
         ["T_softmax_maxelem", "T_softmax_exp", "T_softmax_expsum", "T_softmax_norm"],
     ),
+    (
+        lambda: topi.nn.fast_softmax(A),
+        [
+            *("T_softmax_maxelem", "T_softmax_delta", "T_fast_exp", "T_softmax_expsum"),
+            "T_softmax_norm",
+        ],
+    ),
+    (lambda: topi.fast_tanh(A), ["T_fast_tanh"]),
+    (lambda: topi.nn.lrn(X, 3), ["pad_data", "tensor", "tensor_1", "T_divide"]),
     (lambda: topi.nn.log_softmax(A), ["T_softmax_maxelem", "compute", "compute_1"]),
     (
         lambda: topi.nn.layer_norm(A, B, B, [1]),

@@ -75,6 +75,12 @@ NORMS = [
         [V],
         by_torch(lambda v: F.softmax(v, 1), V),
     ),
+    Case(
+        "fast_softmax",
+        lambda v: topi.nn.fast_softmax(v, 1),
+        [V],
+        by_torch(lambda v: F.softmax(v, 1), V),
+    ),
     Case("log_softmax", topi.nn.log_softmax, [V], by_torch(lambda v: F.log_softmax(v, -1), V)),
     Case(
         "pad",
@@ -129,6 +135,23 @@ NORMS = [
         lambda x, g, b: topi.nn.group_norm(x, g, b, 3, 1, [2, 3]),
         [CHANNELS, BY, TO],
         by_torch(lambda x, g, b: F.group_norm(x, 3, g, b), CHANNELS, BY, TO),
+    ),
+    Case(
+        "lrn",
+        lambda x: topi.nn.lrn(x, 5, 1, 0.5, 0.6, 1.5),
+        [CHANNELS],
+        by_torch(lambda x: F.local_response_norm(x, 5, 0.5, 0.6, 1.5), CHANNELS),
+    ),
+    Case(
+        "lrn_channels_last",
+        lambda x: topi.nn.lrn(x, 3, 3),
+        [CHANNELS],
+        by_torch(
+            lambda x: F.local_response_norm(x.permute(0, 3, 1, 2), 3, 1e-4, 0.75, 2).permute(
+                0, 2, 3, 1
+            ),
+            CHANNELS,
+        ),
     ),
     Case("batch_norm", topi.nn.batch_norm, [CHANNELS, *STATS], batch(False)),
     Case(
@@ -514,6 +537,13 @@ def test_mistakes() -> None:
         topi.nn.conv2d(x, k, 1, 1, 1)
     with pytest.raises(ValueError, match='padding is numbers, "SAME" or "VALID"'):
         topi.nn.conv2d(x, x, 1, "FULL", 1)
+    channels = te.placeholder((2, 6, 4, 7))
+    with pytest.raises(ValueError, match=r"axis 1 or 3 of them; got the shape .* and axis 2"):
+        topi.nn.lrn(channels, 3, 2)
+    with pytest.raises(ValueError, match="size must be odd"):
+        topi.nn.lrn(channels, 4)
+    with pytest.raises(TypeError, match="is for floats; got int32"):
+        topi.nn.lrn(te.placeholder((2, 6, 4, 7), "int32"), 3)
     with pytest.raises(ValueError, match="the inner sizes are 6 and 3"):
         topi.nn.matmul(x, k)
     with pytest.raises(ValueError, match="pool_type is one of"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relax2xla.topi.nn.activation import fast_softmax as fast_softmax
 from relax2xla.topi.nn.activation import leaky_relu as leaky_relu
 from relax2xla.topi.nn.activation import log_softmax as log_softmax
 from relax2xla.topi.nn.activation import prelu as prelu
@@ -37,6 +38,7 @@ from relax2xla.topi.nn.norm import batch_norm as batch_norm
 from relax2xla.topi.nn.norm import group_norm as group_norm
 from relax2xla.topi.nn.norm import instance_norm as instance_norm
 from relax2xla.topi.nn.norm import layer_norm as layer_norm
+from relax2xla.topi.nn.norm import lrn as lrn
 from relax2xla.topi.nn.norm import rms_norm as rms_norm
 from relax2xla.topi.nn.padding import dilate as dilate
 from relax2xla.topi.nn.padding import mirror_pad as mirror_pad

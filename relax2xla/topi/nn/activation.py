@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from relax2xla import te, tir
-from relax2xla.topi.math import each
+from relax2xla.topi.math import each, fast_exp
 from relax2xla.topi.shared import FUNCTIONS, of_dtype, one_axis
 
 
@@ -58,25 +58,39 @@ def _largest(x: te.Tensor, at: int) -> te.Tensor:
     return te.compute(rest(x.shape), lambda *i: te.max(x(*place(i)), axis=k), "T_softmax_maxelem")
 
 
-def softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
-    """exp(x - max(x)) / sum(exp(x - max(x))) along one axis."""
+def _softmax(
+    x: te.Tensor, axis: int, tag: str, powers_of: Callable[[Callable[..., Any]], te.Tensor]
+) -> te.Tensor:
+    """Softmax along one axis; ``powers_of``: e to the power of elements, none of them above 0."""
     at = one_axis(axis, x.ndim, "nn.softmax")
     largest, rest = _largest(x, at), _rest(at)
     k = te.reduce_axis((0, x.shape[at]), "k")
     place = _with(at, k)
-    powers = te.compute(
-        x.shape, lambda *i: FUNCTIONS["exp"](x(*i) - largest(*rest(i))), "T_softmax_exp"
-    )
+    powers = powers_of(lambda *i: x(*i) - largest(*rest(i)))
     total = te.compute(
         rest(x.shape), lambda *i: te.sum(powers(*place(i)), axis=k), "T_softmax_expsum"
     )
     return te.compute(
-        x.shape,
-        lambda *i: powers(*i) / total(*rest(i)),
-        "T_softmax_norm",
-        "softmax_output",
-        {"axis": at},
+        x.shape, lambda *i: powers(*i) / total(*rest(i)), "T_softmax_norm", tag, {"axis": at}
     )
+
+
+def softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
+    """exp(x - max(x)) / sum(exp(x - max(x))) along one axis."""
+
+    def powers_of(element: Callable[..., Any]) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: FUNCTIONS["exp"](element(*i)), "T_softmax_exp")
+
+    return _softmax(x, axis, "softmax_output", powers_of)
+
+
+def fast_softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
+    """:func:`softmax` with :func:`topi.fast_exp`."""
+
+    def powers_of(element: Callable[..., Any]) -> te.Tensor:
+        return fast_exp(te.compute(x.shape, element, "T_softmax_delta"))
+
+    return _softmax(x, axis, "fast_softmax_output", powers_of)
 
 
 def log_softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:

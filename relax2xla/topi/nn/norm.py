@@ -8,6 +8,7 @@ from typing import Any
 from relax2xla import te, tir
 from relax2xla.topi.broadcast import add, divide, multiply, subtract
 from relax2xla.topi.math import cast, identity, sqrt
+from relax2xla.topi.nn.padding import pad
 from relax2xla.topi.reduction import over_axes, sum
 from relax2xla.topi.shared import (
     FUNCTIONS,
@@ -186,3 +187,45 @@ def batch_norm(
     out = out if scale is False else multiply(out, reshape(gamma, shape))
     out = out if center is False else add(out, reshape(beta, shape))
     return [cast(out, data.dtype), means[-1], variances[-1]]
+
+
+def lrn(
+    data: te.Tensor,
+    size: int,
+    axis: int = 1,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    bias: float = 2,
+) -> te.Tensor:
+    """Each element over (bias + alpha / size * squares) to the power of beta.
+
+    The squares are summed over ``size`` channels, an odd number, with the element's in their
+    middle. ``axis`` is where ``data`` of four axes has its channels, 1 or 3.
+    """
+    if data.ndim != 4 or axis not in (1, 3):
+        raise ValueError(
+            "topi.nn.lrn takes a tensor of four axes, and axis 1 or 3 of them; got the shape "
+            f"{shown(data.shape)} and axis {axis}"
+        )
+    if size % 2 != 1:
+        raise ValueError(f"topi.nn.lrn: size must be odd, for one channel is in the middle; {size}")
+    if "float" not in data.dtype:
+        raise TypeError(f"topi.nn.lrn is for floats; got {data.dtype}")
+    around = [size // 2 if n == axis else 0 for n in range(4)]
+    padded = pad(data, around, around, 0.0, "pad_data")
+    k = te.reduce_axis((0, size), "rxs")
+
+    def squares(*i: Any) -> Any:
+        element = padded(*i[:axis], i[axis] + k, *i[axis + 1 :])
+        return te.sum(element * element, axis=k)
+
+    added = te.compute(data.shape, squares, "tensor", "sqr_sum")
+    by, power, more = (of_dtype(v, data.dtype) for v in (alpha, beta, bias))
+    count = of_dtype(size, data.dtype)
+    below = te.compute(
+        data.shape,
+        lambda *i: FUNCTIONS["pow"](more + by * added(*i) / count, power),
+        "tensor",
+        "elemwise",
+    )
+    return divide(data, below)
