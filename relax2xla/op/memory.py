@@ -149,8 +149,9 @@ def view(
     """
     info = want_tensor(data, "data")
     kind = info.dtype if _absent(dtype) else _named(dtype)
-    # One that is known only when the program runs can be 0.
-    offset = 0 if _absent(relative_byte_offset) else dim_of(relative_byte_offset, "offset") or 0
+    offset = None if _absent(relative_byte_offset) else dim_of(relative_byte_offset, "offset")
+    if offset is None:
+        offset = 0  # one that is known only when the program runs can be 0
     if _absent(shape):
         made = TensorStructInfo(info.dims, kind) if info.dims is not None else None
         made = made or TensorStructInfo(None, kind, ndim=info.ndim)

@@ -39,6 +39,9 @@ def test_what_xla_does_by_itself_is_an_error(name: str) -> None:
     assert any("main" in note for note in error.value.__notes__)
 
 
+N = tir.Var("n")
+
+
 def test_views() -> None:
     x = np.arange(6, dtype="float32").reshape(2, 3)
     check(
@@ -56,6 +59,16 @@ def test_views() -> None:
     )  # fmt: skip
 
 
+def test_an_offset_of_symbolic_sizes() -> None:
+    x = tensor((N, 3))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(op.memory.view(x, (3,), None, (N - 1) * 12))
+    data = np.arange(12, dtype="float32").reshape(4, 3)
+    last = rx.VirtualMachine(rx.build(builder.get()))["main"](data)
+    np.testing.assert_array_equal(last, data[-1])
+
+
 def test_a_dtype_that_a_variable_holds() -> None:
     x, held = tensor((2, 3)), rx.Var("dtype", rx.ObjectStructInfo())
     made = op.memory.view(x, dtype=held)
@@ -67,9 +80,6 @@ def test_a_dtype_that_a_variable_holds() -> None:
         builder.emit_func_output(made)
     with pytest.raises(LegalizeError, match="must be known here"):
         rx.transform.LegalizeOps()(builder.get())
-
-
-N = tir.Var("n")
 
 
 def unknown(ndim: int) -> rx.Var:
@@ -89,6 +99,7 @@ def unknown(ndim: int) -> rx.Var:
         (tensor((N, 6)), {"shape": (N + 1, 6)}),
         (tensor((N,)), {"shape": (N // 4 + 1, 4)}),
         (tensor((N,)), {"relative_byte_offset": 16}),
+        (tensor((N, 6)), {"shape": (6,), "relative_byte_offset": N * 24}),
         (unknown(-1), {"relative_byte_offset": 16}),
         (unknown(2), {"dtype": "float64"}),
     ],
@@ -104,6 +115,7 @@ def test_views_that_reach_beyond_their_source(source: Expr, view: dict[str, Any]
         (tensor((N,)), {"shape": ((N + 3) // 4, 4)}),
         (tensor((N,)), {"shape": (5,)}),
         (tensor((N, 6)), {"shape": (N * 6,), "dtype": "float16"}),
+        (tensor((N, 6)), {"shape": (6,), "relative_byte_offset": (N - 1) * 24}),
         (unknown(2), {"dtype": "float16", "relative_byte_offset": 4}),
         (unknown(-1), {"shape": (100,)}),
         (tensor((4,), ""), {"shape": (8,), "dtype": "int8"}),
