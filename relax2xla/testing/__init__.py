@@ -11,6 +11,7 @@ from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.ir import Expr, Function, IRModule, Var
 from relax2xla.testing.ast_printer import dump_ast as dump_ast
+from relax2xla.testing.matmul import get_relax_matmul_module as get_relax_matmul_module
 
 
 def evaluate(target: Expr | Function | IRModule, inputs: Mapping[Var, Any] | Sequence[Any]) -> Any:
