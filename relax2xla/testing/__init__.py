@@ -11,6 +11,10 @@ from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.ir import Expr, Function, IRModule, Var
 from relax2xla.testing.ast_printer import dump_ast as dump_ast
+from relax2xla.testing.attention import get_relax_attention_module as get_relax_attention_module
+from relax2xla.testing.attention import (
+    get_relax_stacked_attention_module as get_relax_stacked_attention_module,
+)
 from relax2xla.testing.matmul import get_relax_matmul_module as get_relax_matmul_module
 
 

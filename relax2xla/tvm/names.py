@@ -146,6 +146,7 @@ tvm.relax.testing.vm            tvm.testing.vm
 tvm.relax.testing.nn            frontend.nn.expr_modules testing.nn
 tvm.relax.testing.ast_printer   testing.ast_printer
 tvm.relax.testing.matmul        testing.matmul
+tvm.relax.testing.attention     testing.attention
 tvm.relax.testing.transform     testing.transform
 tvm.relax.testing.lib_comparator tvm.testing.lib_comparator
 tvm.relax.training              training
