@@ -49,6 +49,7 @@ from relax2xla.ir.make import extern as extern
 from relax2xla.ir.make import get_shape_of as get_shape_of
 from relax2xla.ir.mesh import DeviceMesh as DeviceMesh
 from relax2xla.ir.mesh import Placement as Placement
+from relax2xla.ir.mesh import PlacementSpec as PlacementSpec
 from relax2xla.ir.module import IRModule as IRModule
 from relax2xla.ir.op import Op as Op
 from relax2xla.ir.serial import load_json as load_json

@@ -256,6 +256,8 @@ class _Comparer:
                         self.value(a[key], b[key])
                     except _Different as d:
                         raise d.at(f"[{key!r}]") from None
+            case tir.Range(), tir.Range():
+                self.each((a.min, a.extent), (b.min, b.extent), "", self.value)
             case (tuple() | list(), tuple() | list()):
                 self.each(a, b, "", self.value)
             case np.ndarray(), np.ndarray():

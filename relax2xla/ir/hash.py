@@ -118,6 +118,8 @@ class _Hasher:
                 return self.prim(value)
             case Mapping():
                 return hash(frozenset((k, self.value(v)) for k, v in value.items()))
+            case tir.Range():
+                return hash((self.value(value.min), self.value(value.extent)))
             case tuple() | list():
                 return hash(tuple(map(self.value, value)))
             case np.ndarray():

@@ -8,13 +8,15 @@ Source: TVM's ``relax.distributed``.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from relax2xla import tir
 from relax2xla.errors import TVMError
 
 
@@ -22,12 +24,12 @@ from relax2xla.errors import TVMError
 class DeviceMesh:
     """Devices in a grid: ``device_ids`` in row-major order of ``shape``.
 
-    ``device_range``: the range by which they were given, None for a list.
+    ``ranged``: they were given by a range, not by a list.
     """
 
     shape: tuple[int, ...]
     device_ids: tuple[int, ...]
-    device_range: range | None
+    ranged: bool
 
     def __init__(self, shape: Sequence[int], device_ids: Any) -> None:
         """``device_ids``: a list, or a range (Python's, or one with ``min`` and ``extent``).
@@ -44,7 +46,7 @@ class DeviceMesh:
                     f"{type(given).__name__}"
                 )
         object.__setattr__(self, "shape", tuple(map(_number, shape)))
-        object.__setattr__(self, "device_range", device_ids if type(device_ids) is range else None)
+        object.__setattr__(self, "ranged", type(device_ids) is range)
         # Compared before a tuple is made: a range may be of any length.
         count = prod(self.shape)
         if min(self.shape, default=1) < 1 or count != len(device_ids):
@@ -52,6 +54,12 @@ class DeviceMesh:
                 f"a mesh of shape {self.shape} has {count} devices; got {len(device_ids)}"
             )
         object.__setattr__(self, "device_ids", tuple(map(_number, device_ids)))
+
+    @property
+    def device_range(self) -> tir.Range | None:
+        """The range by which the devices were given, None for a list."""
+        first = self.device_ids[0]
+        return tir.Range(first, first + len(self.device_ids)) if self.ranged else None
 
 
 def _number(value: Any) -> int:
@@ -65,14 +73,61 @@ def _number(value: Any) -> int:
         ) from None
 
 
+class PlacementSpecKind(IntEnum):
+    """What an axis of a mesh does with a tensor, numbered as in TVM."""
+
+    kSharding = 0
+    kReplica = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementSpec:
+    """What one axis of a mesh does: ``sharding(axis)`` or ``replica()``.
+
+    ``axis``: the axis of the tensor that is cut, -1 where each device has a copy.
+    """
+
+    axis: int
+
+    @staticmethod
+    def sharding(axis: int) -> PlacementSpec:
+        """The tensor is cut along ``axis``, counted from the front."""
+        number = _number(axis)
+        if number < 0:
+            raise TVMError(f"a placement names axes from the front, 0 the first; got {axis}")
+        return PlacementSpec(number)
+
+    @staticmethod
+    def replica() -> PlacementSpec:
+        """Every device has a copy of the tensor."""
+        return PlacementSpec(-1)
+
+    @property
+    def kind(self) -> PlacementSpecKind:
+        """Whether the tensor is cut or copied."""
+        return PlacementSpecKind.kReplica if self.axis < 0 else PlacementSpecKind.kSharding
+
+    def __str__(self) -> str:
+        return "R" if self.axis < 0 else f"S[{self.axis}]"
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """For each axis of a mesh: the axis of the tensor that is cut along it, or None: a copy each.
 
-    Written ``"S[0], R"``: the first axis of the mesh cuts axis 0, the second has copies.
+    Written ``"S[0], R"``: the first axis of the mesh cuts axis 0, the second has copies. Made of
+    these axes, or of a PlacementSpec each.
     """
 
     axes: tuple[int | None, ...]
+
+    def __init__(self, axes: Iterable[int | PlacementSpec | None]) -> None:
+        object.__setattr__(self, "axes", tuple(map(_cut, axes)))
+
+    @property
+    def dim_specs(self) -> tuple[PlacementSpec, ...]:
+        """What each axis of the mesh does, under TVM's name."""
+        return tuple(PlacementSpec(-1 if a is None else a) for a in self.axes)
 
     @staticmethod
     def from_text(text: str) -> Placement:
@@ -89,4 +144,11 @@ class Placement:
         return Placement(tuple(axes))
 
     def __str__(self) -> str:
-        return ", ".join("R" if a is None else f"S[{a}]" for a in self.axes)
+        return ", ".join(map(str, self.dim_specs))
+
+
+def _cut(spec: int | PlacementSpec | None) -> int | None:
+    """The axis that is cut, None where nothing is."""
+    if isinstance(spec, PlacementSpec):
+        return None if spec.axis < 0 else spec.axis
+    return spec if spec is None else PlacementSpec.sharding(spec).axis

@@ -383,7 +383,7 @@ KINDS: dict[str, _Kind] = {
         DeviceMesh,
         {"shape": _Many((int,)), "device_ids": _Many((int,)), "is_range": (bool,)},
         _mesh,
-        lambda mesh: (mesh.shape, mesh.device_ids, mesh.device_range is not None),
+        lambda mesh: (mesh.shape, mesh.device_ids, mesh.ranged),
     ),
     "Placement": _built(Placement, axes=_Many((int, NoneType))),
     "scalar": _Kind(np.generic, {"array": (np.ndarray,)}, _scalar, lambda x: (np.asarray(x),)),

@@ -141,7 +141,7 @@ class TensorStructInfo(StructInfo):
     """A tensor: shape, dtype, virtual device.
 
     ``shape`` is a sequence of dimensions, a ShapeExpr, a Var that holds a shape, or None (unknown,
-    then ``ndim`` may be known; -1 unknown). ``dtype`` "" means unknown.
+    then ``ndim`` may be known; -1 unknown). ``dtype`` "" means unknown; so do None and "void".
     """
 
     __slots__ = ("_hash", "_shape", "dims", "dtype", "ndim", "vdevice")
@@ -163,7 +163,7 @@ class TensorStructInfo(StructInfo):
         _want_rank(ndim)
         if shape is not None and ndim != -1:
             raise StructInfoError("TensorStructInfo takes shape or ndim, not both")
-        self.dtype = "" if dtype is None else dtype_name(dtype)
+        self.dtype = "" if dtype is None or dtype == "void" else dtype_name(dtype)
         self.vdevice = VDevice(vdevice) if isinstance(vdevice, str) else vdevice
         self.span = span
         self._shape = None

@@ -112,8 +112,8 @@ class AnnotationPrinter(ABC):
     def whole_mesh(self, mesh: ir.DeviceMesh, room: str) -> str:
         """A mesh in full; ``room``: the namespace whose ``Range`` is written."""
         ids = f"[{', '.join(map(str, mesh.device_ids))}]"
-        if mesh.device_range is not None:
-            ids = f"{self.prefix(room)}.Range({mesh.device_range.start}, {mesh.device_range.stop})"
+        if mesh.ranged:
+            ids = f"{self.prefix(room)}.Range({mesh.device_ids[0]}, {mesh.device_ids[-1] + 1})"
         comma = "," if len(mesh.shape) == 1 else ""
         shape = f"({', '.join(map(str, mesh.shape))}{comma})"
         return f"{self.relax('device_mesh')}({shape}, {ids})"

@@ -406,7 +406,7 @@ class Evaluator:
                 )
 
     def _may_call(self, func: Any) -> bool:
-        if isinstance(func, types.MethodType) and func.__func__ is ir.Expr.astype:
+        if isinstance(func, types.MethodType) and func.__func__ in _METHODS:
             return True
         if self.numpy and (_is_of_numpy(func) or _is_made_in_files(func)):
             return True
@@ -574,6 +574,9 @@ _ALLOWED: Final = (
     *BUILTINS.values(),
     ir.const,
 )
+
+# Methods that may be called: of values, and of modules that a Python file has made before.
+_METHODS: Final = (ir.Expr.astype, ir.IRModule.get_global_var)
 
 
 _MADE_IN_FILES: Final = ("relax2xla.nd", "relax2xla.runtime.device")

@@ -15,7 +15,14 @@ import pytest
 import relax2xla as relax
 from relax2xla import analysis, tir
 from relax2xla.errors import DiagnosticError, FileFormatError, TransformError, TVMError
-from relax2xla.ir import DeviceMesh, DTensorStructInfo, Placement, load_json, save_json
+from relax2xla.ir import (
+    DeviceMesh,
+    DTensorStructInfo,
+    Placement,
+    PlacementSpec,
+    load_json,
+    save_json,
+)
 from relax2xla.ir.lattice import struct_info_lca
 from relax2xla.script import from_source
 from relax2xla.script import relax as R
@@ -27,7 +34,9 @@ T = relax.TensorStructInfo
 LIST, RANGE = DeviceMesh((2,), [0, 1]), DeviceMesh((2,), range(2))
 
 
-def spread(info: T, placement: str = "S[0]", mesh: DeviceMesh = LIST) -> DTensorStructInfo:
+def spread(
+    info: T, placement: str | Placement = "S[0]", mesh: DeviceMesh = LIST
+) -> DTensorStructInfo:
     return DTensorStructInfo(info, mesh, placement)
 
 
@@ -78,11 +87,41 @@ def test_equality_and_hash() -> None:
         lambda: Placement.from_text("S[0], X"),
         lambda: spread(T((4,)), "S[1]"),
         lambda: spread(T((4,)), "S[0], R"),
+        lambda: PlacementSpec.sharding(-1),
+        lambda: Placement([-2]),
     ],
 )
 def test_contradictions(make: Callable[[], Any]) -> None:
     with pytest.raises(TVMError, match=r"mesh|placement"):
         make()
+
+
+def test_placement_by_specs() -> None:
+    specs = [PlacementSpec.sharding(1), PlacementSpec.replica()]
+    made = Placement(specs)
+    assert made == Placement.from_text("S[1], R") == Placement([1, None])
+    assert list(made.dim_specs) == specs
+    assert [(s.axis, s.kind.name) for s in specs] == [(1, "kSharding"), (-1, "kReplica")]
+    grid = DeviceMesh((2, 2), range(4))
+    info = spread(T((4, 8)), made, grid)
+    assert load_json(save_json(info)) == info == spread(T((4, 8)), "S[1], R", grid)
+
+
+def test_the_range_of_a_mesh_is_one_of_tir() -> None:
+    given = DeviceMesh((2, 2), range(4, 8)).device_range
+    same, other = tir.Range(4, 8), tir.Range(4, 9)
+    relax.ir.assert_structural_equal(given, same)
+    assert relax.ir.structural_hash(given) == relax.ir.structural_hash(same)
+    assert not relax.ir.structural_equal(given, other)
+    assert relax.ir.structural_hash(given) != relax.ir.structural_hash(other)
+
+
+def test_void_is_no_dtype() -> None:
+    info = spread(T((4,), "void"))
+    assert info == spread(T((4,), ""))
+    assert info.script() == (
+        'R.DTensor((4,), device_mesh=R.device_mesh((2,), [0, 1]), placement="S[0]")'
+    )
 
 
 def test_lattice() -> None:
@@ -112,7 +151,9 @@ def test_saved_and_copied() -> None:
     mod = from_source(program("R.device_mesh((1,), I.Range(4, 5)), R.device_mesh((1,), [4])"))
     for made in (load_json(save_json(mod)), copy.deepcopy(mod), from_source(mod.script())):
         relax.ir.assert_structural_equal(mod, made)
-        assert [m.device_range for m in made.global_infos["mesh"]] == [range(4, 5), None]
+        given, listed = (m.device_range for m in made.global_infos["mesh"])
+        relax.ir.assert_structural_equal(given, tir.Range(4, 5))
+        assert listed is None
     text = save_json(RANGE).replace("[0, 1]", "[0, 2]").replace("0,1", "0,2")
     with pytest.raises(FileFormatError, match="range"):
         load_json(text)
