@@ -132,6 +132,7 @@ tvm.relax.dpl.pattern           dpl
 tvm.relax.dpl.rewrite           dpl
 tvm.relax.dpl.context           dpl
 tvm.relax.distributed           ir
+tvm.relax.distributed.transform tvm.language.distributed
 tvm.relax.vm_build              .
 tvm.relax.exec_builder          .
 tvm.relax.pipeline              .

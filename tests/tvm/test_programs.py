@@ -57,6 +57,11 @@ assert str([relax.const(1.0)]) == '[R.const(1.0, "float32")]'
 assert str(relax.VarBinding(x, relax.PrimValue(3))).endswith(" = R.prim_value(3)")
 
 
+from tvm.relax.distributed import transform as spread
+
+assert spread.LowerDistIR is not relax.transform.LowerDistIR  # on parts, and on whole tensors
+assert spread.LowerDistIR().info.opt_level == 1 == spread.LegalizeRedistribute().info.opt_level
+
 from tvm.relax.backend.patterns import make_fused_bias_activation_pattern
 
 assert make_fused_bias_activation_pattern("relax.matmul", True, "relax.nn.relu") is not None

@@ -150,8 +150,7 @@ def infer(op: Op[...], call: Call) -> StructInfo:
     Raises OpError where the operator has no rule, where a tensor that is not distributed meets one
     that is, and where the operands are cut in ways that contradict each other.
     """
-    flow = next((FLOWS[type(t)] for t in op.traits if type(t) in FLOWS), None)
-    if flow is None:
+    if not says_flow(op):
         raise OpError(
             f"{op.name} takes no distributed tensors; compute it before R.dist.annotate_sharding, "
             "or on tensors that are not distributed"
@@ -177,16 +176,37 @@ def infer(op: Op[...], call: Call) -> StructInfo:
     out = plain.struct_info_
     if not isinstance(out, TensorStructInfo):
         raise OpError(f"{op.name} of distributed tensors must give one tensor; got {show(out)}")
-    operands = [p.tensor_sinfo for p in placed]
+    flows = flows_of(plain, [p.tensor_sinfo for p in placed], out)
+    return DTensorStructInfo(out, mesh, merged(op.name, placed, flows))
+
+
+def says_flow(op: Op[...]) -> bool:
+    """Whether a trait of ``op`` says which axes of its operands go on in the result."""
+    return any(type(t) in FLOWS for t in op.traits)
+
+
+def flows_of(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
+    """Of each tensor that ``call`` takes, which of its axes go on as which of the result's.
+
+    Of tensors of unknown rank none does, nor through operators of which no trait says it.
+    """
+    assert isinstance(call.op, Op)
+    flow = next((FLOWS[type(t)] for t in call.op.traits if type(t) in FLOWS), _none)
     known = out.ndim != -1 and all(x.ndim != -1 for x in operands)
-    flows = flow(plain, operands, out) if known else _none(plain, operands, out)
-    return DTensorStructInfo(out, mesh, _merged(op, placed, flows))
+    return flow(call, operands, out) if known else _none(call, operands, out)
 
 
-def _merged(
-    op: Op[...], placed: Sequence[DTensorStructInfo], flows: Sequence[dict[int, int]]
+def summed_of(call: Call, operands: Tensors) -> list[tuple[int, int]]:
+    """Axes of the two operands of ``call`` that it sums over together; there may be none."""
+    if isinstance(call.op, Op) and call.op.has(MatMul) and all(x.ndim > 0 for x in operands):
+        return [(operands[0].ndim - 1, max(operands[1].ndim - 2, 0))]
+    return []
+
+
+def merged(
+    name: str, placed: Sequence[DTensorStructInfo], flows: Sequence[dict[int, int]]
 ) -> Placement:
-    """The placement that the operands' ones make of the result.
+    """The placement that the operands' ones make of the result of ``name``.
 
     An axis of the mesh that would cut two axes cuts the last of them.
     """
@@ -198,7 +218,7 @@ def _merged(
                 own.setdefault(flow[axis], set()).add(at)
         for axis, ats in own.items():
             if cuts.setdefault(axis, ats) != ats:
-                raise OpError(f"{op.name}: the operands cut axis {axis} of the result differently")
+                raise OpError(f"{name}: the operands cut axis {axis} of the result differently")
     axes: list[int | None] = [None] * len(placed[0].placement.axes)
     for axis in sorted(cuts):
         for at in cuts[axis]:

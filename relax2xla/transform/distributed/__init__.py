@@ -1,0 +1,1 @@
+"""How tensors are spread over devices: from annotations down to what each worker runs."""
