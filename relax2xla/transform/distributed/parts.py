@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from relax2xla import tir
 from relax2xla.errors import TransformError
 from relax2xla.ir import DTensorStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.ir.struct_info import Dims, show
+
+#: Functions of TVM's runtime that are other ones where a worker has a part.
+EXTERN: Final = {
+    "vm.builtin.distributed.attention_kv_cache_append": "vm.builtin.attention_kv_cache_append",
+    "vm.builtin.distributed.attention_kv_cache_view": "vm.builtin.attention_kv_cache_view",
+}
 
 
 def part_dims(info: DTensorStructInfo) -> Dims:

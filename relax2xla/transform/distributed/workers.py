@@ -34,13 +34,7 @@ from relax2xla.ir.struct_info import show
 from relax2xla.op.ccl import broadcast_from_worker0, scatter_from_worker0
 from relax2xla.op.shared.sharding import flows_of, says_flow
 from relax2xla.transform.core import Pass, PassContext, register
-from relax2xla.transform.distributed.parts import part_dims, part_of, spread_in, whole_of
-
-# Functions of TVM's runtime that are other ones where a worker has a part.
-_EXTERN: Final = {
-    "vm.builtin.distributed.attention_kv_cache_append": "vm.builtin.attention_kv_cache_append",
-    "vm.builtin.distributed.attention_kv_cache_view": "vm.builtin.attention_kv_cache_view",
-}
+from relax2xla.transform.distributed.parts import EXTERN, part_dims, part_of, spread_in, whole_of
 
 
 @register(opt_level=1)
@@ -149,7 +143,7 @@ class _Worker(Rewriter):
         if isinstance(op, Op):
             op = _local_operator(call, op, result)
         elif isinstance(op, ExternFunc):
-            op = ExternFunc(_EXTERN.get(op.global_symbol, op.global_symbol))
+            op = ExternFunc(EXTERN.get(op.global_symbol, op.global_symbol))
         elif any(spread_in(a.struct_info) for a in call.args):
             raise TransformError(
                 f"{call}: calls between functions of distributed tensors; inline them before"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 import relax2xla as rx
 from relax2xla.script import from_source
-from relax2xla.transform import ForEachWorker, LegalizeRedistribute, Sequential
+from relax2xla.transform import ForEachWorker, LegalizeRedistribute, PropagateSharding, Sequential
 
 RNG = np.random.default_rng(0)
 X, W, V = (RNG.standard_normal(s).astype("float32") for s in ((4, 6), (6, 8), (8, 3)))
@@ -29,6 +31,52 @@ class Module:
         s = R.sum(x, axis=[1])
         return (R.reshape(y, R.shape([4, 2, 4])), z, s)
 """
+
+ANNOTATED = """
+@I.ir_module
+class Module:
+    I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
+    @T.prim_func(private=True)
+    def product(A: T.Buffer((4, 8), "float32"), B: T.Buffer((8, 3), "float32"),
+                C: T.Buffer((4, 3), "float32")):
+        for i, j, k in T.grid(4, 3, 8):
+            with T.block("product"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    C[vi, vj] = T.float32(0)
+                C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+    @R.function
+    def main(x: R.Tensor((4, 6), "float32"), w: R.Tensor((6, 8), "float32"),
+             v: R.Tensor((8, 3), "float32")):
+        cls = Module
+        a = R.matmul(x, w)
+        b = R.dist.annotate_sharding(R.tanh(a), "mesh[0]", "S[1]")
+        c = R.call_tir(cls.product, (b, v), out_sinfo=R.Tensor((4, 3), "float32"))
+        d = R.dist.annotate_sharding(R.add(c, R.const(1.0)), "mesh[0]", "S[0]")
+        return (d, R.sum(b, axis=[1]))
+"""
+
+
+def annotated() -> rx.IRModule:
+    made = from_source(ANNOTATED)
+    assert isinstance(made, rx.IRModule)
+    return made
+
+
+def wanted() -> tuple[np.ndarray, np.ndarray]:
+    b = np.tanh(X @ W)
+    return b @ V + 1, b.sum(1)
+
+
+def close(got: Iterable[Any], want: Iterable[Any]) -> None:
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def spread_by_xla() -> None:
+    mod = PropagateSharding()(annotated())
+    assert [str(p.struct_info.placement) for p in mod["main"].params] == ["R", "S[1]", "S[0]"]
+    close(rx.VirtualMachine(rx.build(mod, mesh=2))["main"](X, W, V), wanted())
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -51,4 +99,5 @@ def by_operators() -> None:
 
 if __name__ == "__main__":
     by_operators()
+    spread_by_xla()
     sys.stdout.write("done\n")
