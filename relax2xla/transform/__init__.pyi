@@ -40,6 +40,9 @@ from relax2xla.transform.cpu.sums import SumsAsProducts as SumsAsProducts
 from relax2xla.transform.cpu.winograd import UseWinograd as UseWinograd
 from relax2xla.transform.devices.realize_vdevice import RealizeVDevice as RealizeVDevice
 from relax2xla.transform.devices.update_vdevice import UpdateVDevice as UpdateVDevice
+from relax2xla.transform.distributed.local_view import (
+    LowerGlobalViewToLocalView as LowerGlobalViewToLocalView,
+)
 from relax2xla.transform.distributed.propagate import PropagateSharding as PropagateSharding
 from relax2xla.transform.distributed.redistribute import (
     LegalizeRedistribute as LegalizeRedistribute,

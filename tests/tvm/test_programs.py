@@ -60,7 +60,9 @@ assert str(relax.VarBinding(x, relax.PrimValue(3))).endswith(" = R.prim_value(3)
 from tvm.relax.distributed import transform as spread
 
 assert spread.LowerDistIR is not relax.transform.LowerDistIR  # on parts, and on whole tensors
-for name in ("PropagateSharding", "LegalizeRedistribute", "LowerDistIR"):
+for name in (
+    "PropagateSharding", "LowerGlobalViewToLocalView", "LegalizeRedistribute", "LowerDistIR"
+):
     assert getattr(spread, name)().info.opt_level == 1
 
 from tvm.relax.backend.patterns import make_fused_bias_activation_pattern

@@ -12,6 +12,7 @@ from relax2xla.ir import (
     BindingBlock,
     Call,
     Constant,
+    DataflowBlock,
     DataflowVar,
     DTensorStructInfo,
     Expr,
@@ -101,6 +102,8 @@ class _Spread(Rewriter):
         super().__init__()
         self.mod = mod
         self.graph = AxisGraph()
+        # Of variables between bindings of the block that is being made.
+        self.kind: type[Var] = Var
         self.groups: dict[tir.PrimFunc, list[list[tuple[int, int]]]] = {}
         bindings = list(bindings_of(func.body))
         for b in bindings:
@@ -276,6 +279,7 @@ class _Spread(Rewriter):
 
     def block(self, block: BindingBlock) -> BindingBlock:
         made: list[Binding] = []
+        self.kind = DataflowVar if isinstance(block, DataflowBlock) else Var
         for b in block.bindings:
             if isinstance(b.value, Call):
                 self.bind_call(b.var, b.value, made)
@@ -316,9 +320,8 @@ class _Spread(Rewriter):
         made.append(self.bound(var, _moved(value, expected[0])))
 
     def inner(self, near: Var, value: Expr, made: list[Binding]) -> Var:
-        """A variable of its own for ``value``, in the block of ``near``."""
-        kind = DataflowVar if isinstance(near, DataflowVar) else Var
-        var = kind("gv", value.struct_info)
+        """A variable of its own for ``value``, of the block that is being made."""
+        var = self.kind("gv", value.struct_info)
         made.append(VarBinding(var, value, near.span))
         return var
 

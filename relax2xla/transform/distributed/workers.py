@@ -197,6 +197,8 @@ def _local_shape(arg: Expr, result: StructInfo) -> Expr:
 
 _STEPS: Final[Mapping[str, str]] = {
     "relax.call_tir": "LowerGlobalViewToLocalView",
+    "relax.call_tir_inplace": "CallTIRRewrite, then LowerGlobalViewToLocalView",
+    "relax.call_tir_with_grad": "LowerGlobalViewToLocalView, without gradients (R.call_tir),",
     "relax.distributed.redistribute": "LegalizeRedistribute",
     "relax.distributed.annotate_sharding": "PropagateSharding",
 }

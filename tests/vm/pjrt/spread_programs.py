@@ -10,7 +10,13 @@ import numpy as np
 
 import relax2xla as rx
 from relax2xla.script import from_source
-from relax2xla.transform import ForEachWorker, LegalizeRedistribute, PropagateSharding, Sequential
+from relax2xla.transform import (
+    ForEachWorker,
+    LegalizeRedistribute,
+    LowerGlobalViewToLocalView,
+    PropagateSharding,
+    Sequential,
+)
 
 RNG = np.random.default_rng(0)
 X, W, V = (RNG.standard_normal(s).astype("float32") for s in ((4, 6), (6, 8), (8, 3)))
@@ -36,7 +42,7 @@ ANNOTATED = """
 @I.ir_module
 class Module:
     I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2))]})
-    @T.prim_func(private=True)
+    @T.prim_func
     def product(A: T.Buffer((4, 8), "float32"), B: T.Buffer((8, 3), "float32"),
                 C: T.Buffer((4, 3), "float32")):
         for i, j, k in T.grid(4, 3, 8):
@@ -79,6 +85,28 @@ def spread_by_xla() -> None:
     close(rx.VirtualMachine(rx.build(mod, mesh=2))["main"](X, W, V), wanted())
 
 
+def run_by_workers() -> None:
+    """The same without ``R.sum``, of whose parts workers would make no sum."""
+    given = ANNOTATED.replace("return (d, R.sum(b, axis=[1]))", "return (d, b)")
+    mod = from_source(given)
+    assert isinstance(mod, rx.IRModule)
+    steps = [
+        PropagateSharding(),
+        LowerGlobalViewToLocalView(),
+        LegalizeRedistribute(),
+        ForEachWorker(),
+    ]
+    lowered = Sequential(steps)(mod)
+    text = lowered.script()
+    assert [text.count(f"R.ccl.{name}(") for name in ("allreduce", "scatter_from_worker0")] == [
+        1,
+        2,
+    ]
+    d, b = rx.VirtualMachine(rx.build(lowered, mesh=2))["main"](X, W, V)
+    b = np.concatenate(b, 1)
+    close((np.concatenate(d, 0), b.sum(1)), wanted())
+
+
 def softmax(x: np.ndarray) -> np.ndarray:
     e = np.exp(x - x.max(1, keepdims=True))
     return e / e.sum(1, keepdims=True)
@@ -100,4 +128,5 @@ def by_operators() -> None:
 if __name__ == "__main__":
     by_operators()
     spread_by_xla()
+    run_by_workers()
     sys.stdout.write("done\n")
