@@ -32,7 +32,7 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.op import call_attrs, is_op
-from relax2xla.ir.rewrite import Rewriter, bindings_deep, bindings_of
+from relax2xla.ir.rewrite import Rewriter, bindings_deep, bindings_of, post_order_deep
 from relax2xla.ir.struct_info import show
 from relax2xla.op.distributed import redistribute
 from relax2xla.op.shared.sharding import flows_of, merged, summed_of
@@ -65,6 +65,7 @@ class PropagateSharding(Pass):
                 new[gvar] = func
                 continue
             try:
+                _want_uncalled(gvar, mod)
                 made = _Spread(func, mod).made
             except TransformError as e:
                 e.add_note(f"  in the function {gvar.name_hint}")
@@ -75,6 +76,16 @@ class PropagateSharding(Pass):
 
 def _is_annotated(func: Function) -> bool:
     return any(is_op(b.value, ANNOTATE) for b in bindings_deep(func))
+
+
+def _want_uncalled(gvar: GlobalVar, mod: IRModule) -> None:
+    """TransformError where a function is called, with tensors that are not distributed."""
+    for other, func in mod.relax_functions().items():
+        if any(node is gvar for node in post_order_deep(func)):
+            raise TransformError(
+                f"{other.name_hint} calls it, and its parameters become distributed tensors; "
+                "inline it before"
+            )
 
 
 def tensors_in(info: StructInfo | None) -> list[TensorStructInfo]:

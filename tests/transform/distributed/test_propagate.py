@@ -169,6 +169,23 @@ def test_contradictions(text: str, names: tuple[str, ...]) -> None:
     assert all(name in str(error.value) for name in names), error.value
 
 
+def test_functions_that_others_call() -> None:
+    text = 'return R.dist.annotate_sharding(x, "mesh[0]", "S[0]")'
+    called = module(text, 'x: R.Tensor((4, 6), "float32")').script()
+    head = "    @R.function\n    def main("
+    caller = """    @R.function
+    def outer(x: R.Tensor((4, 6), "float32")):
+        cls = Module
+        return cls.main(x)
+
+"""
+    mod = from_source(called.replace(head, caller + head))
+    assert isinstance(mod, IRModule)
+    assert "outer" in mod
+    with pytest.raises(TransformError, match="outer calls it"):
+        PropagateSharding()(mod)
+
+
 # Body of a kernel of A (8, 6), B (48,) and the result C (8, 6); which axes go together.
 LOOPS: dict[str, tuple[str, list[list[tuple[int, int]]]]] = {
     "elements": ("C[i, j] = A[i, j]", [[(0, 0), (2, 0)], [(0, 1), (2, 1)]]),
