@@ -327,7 +327,8 @@ the call fails.
 
 `NonZero`, `Unique`, `Compress` and `NonMaxSuppression` have results of any size. Tensors of strings
 are numpy arrays of dtype object; their operators run on the host, and `stats()` names them. What
-moves elements (`Concat`, `Gather`, `Where`, ...) moves strings, too; `Cast` reads and writes numbers.
+moves elements (`Concat`, `Gather`, `Where`, ...) moves strings, too; `Cast` reads and writes
+numbers.
 
 ## Sequences, optionals, maps
 
