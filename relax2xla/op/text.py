@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from relax2xla.dtypes import is_kind
+from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import op
+from relax2xla.ir.op_param import DTypeLike
 from relax2xla.ir.struct_info import ObjectStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.ir.traits import Opaque
 
@@ -136,12 +139,14 @@ def join(x1: Expr, x2: Expr) -> StructInfo:
 
 
 @op("relax.text.parse", Opaque())
-def parse(x: Expr, dtype: str) -> StructInfo:
+def parse(x: Expr, dtype: DTypeLike) -> StructInfo:
     """The numbers that strings are the text of, as ONNX's Cast reads them.
 
     x: (*s), strings; ``inf`` and ``nan`` in any case are floats, 0 is False, other integers True
     result: (*s), ``dtype``
     """
+    if not dtype or is_kind(dtype, "complex"):
+        raise OpError(f"`dtype` must be one of floats, integers or bool; got {dtype or None!r}")
     return TensorStructInfo(None, dtype)
 
 

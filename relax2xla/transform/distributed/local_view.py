@@ -114,8 +114,8 @@ class _LocalViews(Rewriter):
             e.add_note(f"  in the call {call}")
             raise
         gvar = callee if kernel is func else self.builder.add_func(kernel, callee.name_hint)
-        operator = Op.get("relax.distributed.call_tir_local_view")
-        made = Call(operator, [gvar, *call.args[1:]], call.attrs, call.sinfo_args, call.span)
+        local_view = Op.get("relax.distributed.call_tir_local_view")
+        made = Call(local_view, [gvar, *call.args[1:]], call.attrs, call.sinfo_args, call.span)
         if joined is None:
             return [VarBinding(var, made, var.span)]
         apart = inner("gv", made.struct_info)
