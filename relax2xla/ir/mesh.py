@@ -62,15 +62,12 @@ class DeviceMesh:
         return tir.Range(first, first + len(self.device_ids)) if self.ranged else None
 
 
-def _number(value: Any) -> int:
+def _number(value: Any, what: str = "the shape and the devices of a mesh are") -> int:
     value = getattr(value, "value", value)
     try:
         return operator.index(value)
     except TypeError:
-        raise TVMError(
-            f"the shape and the devices of a mesh are integers; got {value!r}, of type "
-            f"{type(value).__name__}"
-        ) from None
+        raise TVMError(f"{what} integers; got {value!r}, of type {type(value).__name__}") from None
 
 
 class PlacementSpecKind(IntEnum):
@@ -92,7 +89,7 @@ class PlacementSpec:
     @staticmethod
     def sharding(axis: int) -> PlacementSpec:
         """The tensor is cut along ``axis``, counted from the front."""
-        number = _number(axis)
+        number = _number(axis, "the axes of a placement are")
         if number < 0:
             raise TVMError(f"a placement names axes from the front, 0 the first; got {axis}")
         return PlacementSpec(number)

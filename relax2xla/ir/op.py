@@ -207,7 +207,7 @@ class Op(Expr, Generic[P]):
         if self.sugar is not None:
             self._want_values(given)
             try:
-                whole = {name: _whole(value) for name, value in given.items()}
+                whole = {name: whole_operand(value) for name, value in given.items()}
                 given.update(self.sugar(whole))
             except TVMError as e:
                 e.add_note(f"  in {self.name}{self.signature}")
@@ -451,7 +451,7 @@ def _is_distributed(operand: Expr) -> bool:
     return type(operand.struct_info_) is DTensorStructInfo
 
 
-def _whole(value: Any) -> Any:
+def whole_operand(value: Any) -> Any:
     """A distributed operand as a variable of the whole tensor; all else as it is."""
     if isinstance(value, Expr) and isinstance(value.struct_info_, DTensorStructInfo):
         return Var("operand", value.struct_info_.tensor_sinfo)

@@ -199,3 +199,11 @@ def test_mistakes_in_text() -> None:
             from_source(head.format(annotation))
     with pytest.raises(ValueError, match="no module"):
         as_struct_info(R.DTensor((2,), "float32", "mesh[0]", "R"))
+
+
+@pytest.mark.parametrize("axis", ["a", 1.5])
+def test_an_axis_that_is_no_number_is_told_of_the_placement(axis: Any) -> None:
+    with pytest.raises(TVMError, match="the axes of a placement are integers; got"):
+        PlacementSpec.sharding(axis)
+    with pytest.raises(TVMError, match="the axes of a placement are integers; got"):
+        Placement([axis])

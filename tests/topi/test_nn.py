@@ -550,3 +550,11 @@ def test_mistakes() -> None:
         topi.nn.pool2d(x, 2, 2, 1, (0, 0, 0, 0), "min")
     with pytest.raises(ValueError, match="has not each of HW once"):
         topi.nn.global_pool(x, "max", "NCHW4h")
+
+
+def test_an_axis_too_many_names_the_function() -> None:
+    x = te.placeholder((4, 4), "float32", "x")
+    with pytest.raises(ValueError, match=r"topi\.nn\.softmax: axis 7"):
+        topi.nn.softmax(x, 7)
+    with pytest.raises(ValueError, match=r"topi\.nn\.fast_softmax: axis 7"):
+        topi.nn.fast_softmax(x, 7)

@@ -100,7 +100,8 @@ def _plain(value: Dim) -> Dim:
     return value.value if isinstance(value, IntImm) else value
 
 
-def _divides(by: Dim, value: Dim) -> bool:
+def divides(by: Dim, value: Dim) -> bool:
+    """Whether ``value`` is known to be a multiple of ``by``."""
     if isinstance(by, int) and isinstance(value, int):
         return by != 0 and value % by == 0
     return by == 1 or (by != 0 and can_prove_equal(simplify(value % by), 0))
@@ -115,9 +116,9 @@ def _product(a: Dim, b: Dim) -> Dim:
 
 
 def _common_multiple(a: Dim, b: Dim) -> Dim:
-    if _divides(a, b):
+    if divides(a, b):
         return b
-    return a if _divides(b, a) else _product(a, b)
+    return a if divides(b, a) else _product(a, b)
 
 
 class _Reader:
@@ -194,13 +195,13 @@ class _Reader:
 
     def _divided(self, split: _Split, base: Dim, by: Dim) -> _Sum:
         scale = split.scale
-        if _divides(by, scale) and _divides(by, base):
+        if divides(by, scale) and divides(by, base):
             less = replace(split, scale=_quotient(scale, by))
             return _Sum((less,), _quotient(base, by))
         split, base, by = self._without_scale(split, base, by)
         split, left = self._filled(split, base, by)
         mark, lower, extent = split.mark, split.lower, split.extent
-        if _divides(by, extent):
+        if divides(by, extent):
             made = _Split(mark, _product(lower, by), _quotient(extent, by))
         elif not self.settled or (lower == 1 and can_prove_equal(extent, mark.extent)):
             made = _Split(mark, by, _quotient(extent + by - 1, by))
@@ -210,7 +211,7 @@ class _Reader:
 
     def _remainder(self, split: _Split, base: Dim, by: Dim) -> _Sum | Dim:
         scale = split.scale
-        if by == 1 or (scale != 1 and _divides(by, scale) and _divides(by, base)):
+        if by == 1 or (scale != 1 and divides(by, scale) and divides(by, base)):
             return 0
         split, base, by = self._without_scale(split, base, by)
         split, _ = self._filled(split, base, by)
@@ -222,7 +223,7 @@ class _Reader:
         scale = split.scale
         if scale == 1:
             return split, base, by
-        if not (_divides(scale, by) and _divides(scale, base)):
+        if not (divides(scale, by) and divides(scale, base)):
             raise _NoSumError
         return replace(split, scale=1), _quotient(base, scale), _quotient(by, scale)
 
@@ -246,10 +247,10 @@ class _Reader:
         if padding is None:
             return split, left
         mark = split.mark
-        if padding.left == 0 and _divides(padding.factor, mark.extent):
+        if padding.left == 0 and divides(padding.factor, mark.extent):
             return split, left
         if padding.filled is None:
-            if not _divides(split.lower, padding.left):
+            if not divides(split.lower, padding.left):
                 raise _NoSumError
             left = _quotient(padding.left, split.lower)
             end = padding.left + mark.extent
@@ -327,12 +328,12 @@ class _Reader:
         while rest:
             found = next((x for x in rest if can_prove_equal(x.lower, expected)), None)
             if found is None:
-                if self.complete or not all(_divides(expected, x.lower) for x in rest):
+                if self.complete or not all(divides(expected, x.lower) for x in rest):
                     return False
-                found = functools.reduce(lambda a, b: b if _divides(b.lower, a.lower) else a, rest)
+                found = functools.reduce(lambda a, b: b if divides(b.lower, a.lower) else a, rest)
             rest.remove(found)
             expected = _product(found.lower, found.extent)
         if self.complete:
             return can_prove_equal(expected, mark.extent)
         filled = any(mark is padding.filled for padding in self.padding.values())
-        return filled or _divides(expected, mark.extent)
+        return filled or divides(expected, mark.extent)

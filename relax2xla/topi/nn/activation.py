@@ -59,10 +59,10 @@ def _largest(x: te.Tensor, at: int) -> te.Tensor:
 
 
 def _softmax(
-    x: te.Tensor, axis: int, tag: str, powers_of: Callable[[Callable[..., Any]], te.Tensor]
+    x: te.Tensor, axis: int, name: str, powers_of: Callable[[Callable[..., Any]], te.Tensor]
 ) -> te.Tensor:
     """Softmax along one axis; ``powers_of``: e to the power of elements, none of them above 0."""
-    at = one_axis(axis, x.ndim, "nn.softmax")
+    at = one_axis(axis, x.ndim, f"nn.{name}")
     largest, rest = _largest(x, at), _rest(at)
     k = te.reduce_axis((0, x.shape[at]), "k")
     place = _with(at, k)
@@ -71,7 +71,11 @@ def _softmax(
         rest(x.shape), lambda *i: te.sum(powers(*place(i)), axis=k), "T_softmax_expsum"
     )
     return te.compute(
-        x.shape, lambda *i: powers(*i) / total(*rest(i)), "T_softmax_norm", tag, {"axis": at}
+        x.shape,
+        lambda *i: powers(*i) / total(*rest(i)),
+        "T_softmax_norm",
+        f"{name}_output",
+        {"axis": at},
     )
 
 
@@ -81,7 +85,7 @@ def softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
     def powers_of(element: Callable[..., Any]) -> te.Tensor:
         return te.compute(x.shape, lambda *i: FUNCTIONS["exp"](element(*i)), "T_softmax_exp")
 
-    return _softmax(x, axis, "softmax_output", powers_of)
+    return _softmax(x, axis, "softmax", powers_of)
 
 
 def fast_softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
@@ -90,7 +94,7 @@ def fast_softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
     def powers_of(element: Callable[..., Any]) -> te.Tensor:
         return fast_exp(te.compute(x.shape, element, "T_softmax_delta"))
 
-    return _softmax(x, axis, "fast_softmax_output", powers_of)
+    return _softmax(x, axis, "fast_softmax", powers_of)
 
 
 def log_softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:

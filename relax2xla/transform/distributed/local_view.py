@@ -31,6 +31,7 @@ from relax2xla.ir.rewrite import Rewriter
 from relax2xla.ir.struct_info import show
 from relax2xla.op.ccl import allreduce
 from relax2xla.tir import stmt as s
+from relax2xla.tir.arith.iterators import divides
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion
 from relax2xla.tir.kernel.renew import renewed
 from relax2xla.tir.stmt_functor import Rewriter as KernelRewriter
@@ -187,8 +188,8 @@ class _Cuts(KernelRewriter):
             if count == 1:
                 continue
             part = tir.as_dim(self.part(extent, count))
-            periods = [p for p in self.groups.periods.get(var, ()) if not _divides(p, part)]
-            if not _divides(count, extent) or periods:
+            periods = [p for p in self.groups.periods.get(var, ()) if not divides(p, part)]
+            if not divides(count, extent) or periods:
                 raise TransformError(
                     f"the loop over {var.name}, of {extent} steps, has no {count} equal parts"
                     + "".join(f" that are multiples of {p}" for p in periods[:1])
@@ -303,7 +304,3 @@ class _Cuts(KernelRewriter):
             )
             return BufferRegion(self.buffer(value.buffer), region)
         return super()._value(value)
-
-
-def _divides(count: int, size: tir.Dim) -> bool:
-    return tir.can_prove_equal(tir.floormod(size, count), 0)

@@ -29,6 +29,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
+from relax2xla.ir.op import whole_operand
 from relax2xla.ir.rewrite import Rewriter, joined
 from relax2xla.ir.struct_info import show
 from relax2xla.op.ccl import broadcast_from_worker0, scatter_from_worker0
@@ -218,7 +219,7 @@ def _local_operator(call: Call, op: Op[...], result: StructInfo) -> Op[...]:
 
 def _want_local(call: Call, placed: list[DTensorStructInfo], result: DTensorStructInfo) -> None:
     """Raises TransformError unless parts of operands give the part of the result."""
-    plain = Call(call.op, [_plain(a) for a in call.args], call.attrs)
+    plain = Call(call.op, [whole_operand(a) for a in call.args], call.attrs)
     out = plain.struct_info
     assert isinstance(out, TensorStructInfo)
     flows = flows_of(plain, [p.tensor_sinfo for p in placed], out)
@@ -233,8 +234,3 @@ def _want_local(call: Call, placed: list[DTensorStructInfo], result: DTensorStru
                     f'an operand than its part of it ("{info.placement}"). Make it a loop-level '
                     "function (LegalizeOps of TVM) and run LowerGlobalViewToLocalView before"
                 )
-
-
-def _plain(arg: Expr) -> Expr:
-    info = arg.struct_info_
-    return Var("x", info.tensor_sinfo) if isinstance(info, DTensorStructInfo) else arg

@@ -48,7 +48,8 @@ class Adjoints:
 
     ``of``: the newest adjoint of each variable. An adjoint is of the variable's kind; that of a
     tuple is a tuple. ``fields``: what has been said of single fields of wide tuples, which become
-    part of the tuple's adjoint when that is asked for, all at once.
+    part of the tuple's adjoint when that is asked for, all at once. ``sums``: by struct info a sum
+    of two adjoints, like which others are made.
     """
 
     def __init__(self, builder: BlockBuilder, again: Again | None, fallback: Fallback) -> None:
