@@ -123,11 +123,10 @@ class NameSupply:
         known = self._next
         count = known.get(prefix)
         if count is None:
-            prefix = prefix.replace(".", "_") or "v"
-            if prefix not in known:
-                known[prefix] = 0
-                return prefix
-            count = known[prefix]
+            if "." in prefix or not prefix:
+                return self.fresh(prefix.replace(".", "_") or "v")
+            known[prefix] = 0
+            return prefix
         count += 1
         while (name := f"{prefix}{count}") in known:
             count += 1

@@ -10,6 +10,7 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import is_float
 from relax2xla.errors import TransformError
 from relax2xla.ir import (
+    BindingBlock,
     Call,
     DataflowBlock,
     Expr,
@@ -83,17 +84,20 @@ class Gradient(Pass):
         made = _adjoint(builder, func, wanted, self.target_index, marks)
         name = f"{self.func_name}_adjoint"
         made = remove_all_unused(without_double_transposes(made)).with_attr("global_symbol", name)
-        if any(_holds_te(b.value) for b in func.body.blocks[0].bindings):
+        if _holds_te(func.body.blocks[0]):
             made = rewrite_function(made, rule=_without_grad, leaves=False)
         builder.add_func(made, name)
         return builder.get()
 
 
-def _holds_te(value: Expr) -> bool:
-    """Whether a value is, or a function has inside, a call of ``call_tir_with_grad``."""
-    if isinstance(value, Call):  # nothing is bound in one
-        return _is_te(value)
-    return any(_is_te(b.value) for b in bindings_deep(value))
+def _holds_te(block: BindingBlock) -> bool:
+    """Whether a value is, or has inside, a call of ``call_tir_with_grad``."""
+    values = [b.value for b in block.bindings]
+    if call_tir_with_grad_op in [v.op for v in values if isinstance(v, Call)]:
+        return True
+    # Nothing is bound in a call.
+    others = [v for v in values if not isinstance(v, Call)]
+    return any(_is_te(b.value) for v in others for b in bindings_deep(v))
 
 
 def _is_te(value: Expr) -> TypeGuard[Call]:
