@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
@@ -37,6 +38,8 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
+
+log = logging.getLogger("relax2xla.ir")
 
 ROWS = tuple(prefix for prefix, module in PROVIDERS if module.endswith(".rows"))
 KERNEL_CALLS = ("relax.call_tir", "relax.call_tir_inplace", "relax.call_tir_with_grad")
@@ -83,10 +86,14 @@ def is_impure_call(node: e.Expr) -> bool:
 
 
 def well_formed(obj: IRModule | e.Function, check_struct_info: bool = True) -> bool:
-    """Whether a module or function keeps the rules of this file."""
+    """Whether a module or function keeps the rules of this file; a warning tells which it breaks.
+
+    The warning goes to the logger ``relax2xla.ir``, which shows it on stderr by default.
+    """
     try:
         check_well_formed(obj, check_struct_info)
-    except WellFormedError:
+    except WellFormedError as e:
+        log.warning("not well formed: %s", e)
         return False
     return True
 

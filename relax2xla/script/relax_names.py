@@ -195,6 +195,8 @@ def _tuple(*fields: Any) -> ir.Tuple:
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "relax.nn.attention": attention,
     "relax.distributed.const": distributed_const,
+    "relax.distributed.device_mesh": ir.DeviceMesh,
+    "relax.distributed.DTensor": ANNOTATIONS["DTensor"],
     "relax.distributed.call_tir": _destination_passing("call_tir"),
     "relax.distributed.call_tir_local_view": _destination_passing(
         "call_tir_local_view", "distributed"

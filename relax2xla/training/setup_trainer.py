@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from relax2xla.analysis import well_formed
+from relax2xla.errors import WellFormedError
 from relax2xla.ir import IRModule, StructInfo, Tuple
+from relax2xla.ir.check import check_well_formed
 from relax2xla.tir import IntImm
 from relax2xla.training.loss import Loss
 from relax2xla.training.optimizer import Optimizer
@@ -79,10 +80,10 @@ class SetupTrainer(Pass):
 
     def _checked(self, mod: IRModule) -> tuple[int, int]:
         """How many parameters and states there are."""
-        if not well_formed(mod):
-            raise ValueError(
-                "SetupTrainer: the module is not well formed; see analysis.well_formed"
-            )
+        try:
+            check_well_formed(mod)
+        except WellFormedError as e:
+            raise ValueError(f"SetupTrainer: the module is not well formed: {e}") from e
         functions = {g.name_hint: f for g, f in mod.relax_functions().items()}
         func = functions.get(self.BACKBONE_FUNC)
         if func is None:

@@ -159,6 +159,12 @@ def test_bad(reason: str) -> None:
     assert not well_formed(BAD[reason])
 
 
+def test_what_is_not_well_formed_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert not well_formed(BAD[next(iter(BAD))])
+    assert "not well formed: " in caplog.text
+    assert next(iter(BAD)) in caplog.text
+
+
 def test_the_message_names_the_binding() -> None:
     with pytest.raises(WellFormedError, match=r"function main, binding `v2 = relax.sin\(v\)`"):
         check_well_formed(fn([B(v2, op.sin(v))], v2, global_symbol="main"))

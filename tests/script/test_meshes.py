@@ -37,9 +37,11 @@ class Module:
 """
 
 
-def test_a_file_names_meshes_of_its_module(tmp_path: Path) -> None:
+@pytest.mark.parametrize("room", ["R", "R.dist"])
+def test_a_file_names_meshes_of_its_module(tmp_path: Path, room: str) -> None:
     path = tmp_path / "program.py"
-    path.write_text(PROGRAM)
+    program = PROGRAM.replace("R.device_mesh", f"{room}.device_mesh")
+    path.write_text(program.replace("R.DTensor", f"{room}.DTensor"))
     mod = runpy.run_path(str(path))["Module"]
     assert isinstance(mod, IRModule)
     func = mod["main"]

@@ -41,7 +41,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.check import well_formed
+from relax2xla.ir.check import check_well_formed
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.rewrite import (
     Rewriter,
@@ -152,9 +152,10 @@ def _first(mod: IRModule, edit: Edit, at: Range, interesting: Interesting) -> IR
     for make in edit.make(mod, at):
         try:
             made = DeadCodeElimination()(make())
-        except TVMError:  # a rule of inference or of a pass that the edit breaks
+            check_well_formed(made)
+        except TVMError:  # a rule of inference, of a pass or of form that the edit breaks
             continue
-        if cost(made) < known and well_formed(made) and interesting(made):
+        if cost(made) < known and interesting(made):
             return made
     return None
 
