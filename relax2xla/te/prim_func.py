@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from relax2xla import tir
 from relax2xla.errors import TVMError
@@ -199,9 +200,8 @@ class _Function:
             inner = self.block(op, name, levels, [*again, *more], buffers, value)
             body = _looped(more, inner)
         if not iters:
-            zero = tir.const(0, "int32")
-            iters.append(s.IterVar(_one(zero), tir.Var("vi", "int32"), "spatial"))
-            values.append(zero)
+            iters.append(s.IterVar(_one(tir.const(0, "int32")), tir.Var("vi", "int32"), "spatial"))
+            values.append(tir.const(0, self.index("int32")))
         block = s.Block(
             tuple(iters), (), (), self.fresh(name), body, init, annotations=self.annotations(op)
         )
@@ -280,13 +280,12 @@ class _Function:
     # -- expressions -----------------------------------------------------------------------------
     def result(self, tensor: Tensor) -> Buffer:
         """The buffer of a computed tensor; the root block's unless it is an argument."""
-        known = self.buffers.get(tensor)
-        if known is not None:  # an input of te.extern has one
-            made = known
-        else:
-            made = self.buffer(tensor)
-        if tensor not in self.own:
-            self.allocated.append(made)
+        if tensor in self.own:
+            # An input of te.extern has one.
+            return self.buffers.get(tensor) or self.buffer(tensor)
+        # What the function allocates is not at an offset that callers say, as such an input is.
+        made = self.buffer(tensor)
+        self.allocated.append(made)
         return made
 
     def buffer(self, tensor: Tensor) -> Buffer:
@@ -339,9 +338,32 @@ class _Function:
             elif isinstance(node, tir.Var):
                 made = remap.get(node, node)
             else:
-                made = _rebuilt(node, children)
+                made = self.chosen(_rebuilt(node, children))
             done[id(node)] = made
         return tir.cast(root.dtype, done[id(root)])
+
+    def chosen(self, node: PrimExpr) -> PrimExpr:
+        """A choice whose condition compares integers in the dtype of indices, as TVM's do."""
+        is_choice = isinstance(node, tir.Call) and node.op == "tir.if_then_else"
+        if self.index_dtype is None or not (is_choice or isinstance(node, tir.Select)):
+            return node
+        condition, *values = node.children()
+        done: dict[int, PrimExpr] = {}
+        for inner in tir.post_order(condition):
+            children = [done[id(c)] for c in inner.children()]
+            if isinstance(inner, tir.CmpExpr) and all(c.dtype in _INDICES for c in children):
+                # What is read from memory is no index.
+                children = [
+                    c if isinstance(c, BufferLoad) else _widened(c, self.index_dtype)
+                    for c in children
+                ]
+                children = list(tir.match_dtypes(*children))
+            done[id(inner)] = inner.rebuild(children) if children else inner
+        return node.rebuild([done[id(condition)], *values])
+
+
+# Dtypes of what counts as an index where integers are compared.
+_INDICES: Final = ("int32", "int64")
 
 
 def _rebuilt(node: PrimExpr, children: Sequence[PrimExpr]) -> PrimExpr:
@@ -368,8 +390,8 @@ def _widened(root: PrimExpr, dtype: str) -> PrimExpr:
         return root
     if isinstance(root, tir.IntImm):
         return tir.const(root.value, dtype)
-    if isinstance(root, tir.Cast) and tir.is_int(root.value.dtype):
-        return _widened(root.value, dtype)
+    if isinstance(root, tir.Cast):
+        return tir.cast(dtype, _widened(root.value, dtype))
     plain = (tir.Add, tir.Sub, tir.Mul, tir.FloorDiv, tir.FloorMod, tir.Min, tir.Max)
     if isinstance(root, plain):
         return type(root).make(_widened(root.a, dtype), _widened(root.b, dtype))
@@ -385,6 +407,9 @@ def _widened(root: PrimExpr, dtype: str) -> PrimExpr:
 def _over(root: s.Stmt, buffers: Mapping[Buffer, Buffer]) -> s.Stmt:
     """Statements over other buffers, with what is said of their memory."""
     pointers: dict[tir.Var, tir.Dim] = {a.data: b.data for a, b in buffers.items()}
+    for a, b in buffers.items():
+        if isinstance(a.elem_offset, tir.Var):
+            pointers[a.elem_offset] = b.elem_offset
 
     def expr(e: PrimExpr) -> PrimExpr:
         done: dict[int, PrimExpr] = {}

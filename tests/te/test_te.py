@@ -15,6 +15,7 @@ from relax2xla import te, tir
 from relax2xla.errors import FileFormatError, TVMError
 from relax2xla.ir import assert_structural_equal, load_json, save_json
 from relax2xla.script import tir as T
+from relax2xla.tir.kernel.interpret import interpret
 
 
 def product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
@@ -307,6 +308,34 @@ def test_buffers_of_extern_start_anywhere() -> None:
     assert [str(offset) for offset in offsets] == ["elem_offset"] * 2
     assert offsets[0] is not offsets[1]
     assert "offset_factor=1" in func.script()  # parameters say so, too
+
+
+def test_what_extern_reads_inside_starts_at_the_front() -> None:
+    """A tensor that the function allocates has no offset, which nobody would say."""
+    a = te.placeholder((4,), name="a")
+    between = te.compute((4,), lambda i: a(i) + 1, name="between")
+    made = te.extern(a.shape, [between], lambda ins, _: tir.Evaluate(ins[0].elem_offset), name="b")
+    func = te.create_prim_func([a, made])
+    assert "elem_offset" not in func.script()
+    interpret(func, np.zeros(4, "float32"), np.zeros(4, "float32"))
+
+
+def test_conditions_compare_indices_of_one_dtype() -> None:
+    """As those of TVM's wheel do, where all indices are int64; so does what has no axes."""
+    c = te.placeholder((4,), "bool", name="c")
+    b = te.placeholder((4,), "int32", name="b")
+    x = te.placeholder((4,), name="x")
+    chosen = te.compute(
+        (4,), lambda i: tir.Select(tir.cast("int32", c(i)) > 0, x(i), -x(i)), name="chosen"
+    )
+    also = te.compute((4,), lambda i: tir.if_then_else(b(i) < 3, x(i), -x(i)), name="also")
+    read = te.compute((4,), lambda i: tir.if_then_else(b(i) < b(0), x(i), -x(i)), name="read")
+    scalar = te.compute((), lambda: x(0), name="scalar")
+    text = te.create_prim_func([c, b, x, chosen, also, read, scalar], "int64").script()
+    assert 'T.Select(T.int64(0) < T.Cast("int64", c[v_i]), ' in text
+    assert 'T.if_then_else(T.Cast("int64", b[v_i]) < T.int64(3), ' in text
+    assert "T.if_then_else(b[v_i] < b[T.int64(0)], " in text
+    assert "T.axis.spatial(1, T.int64(0))" in text
 
 
 def test_tensors_are_saved_with_what_computes_them() -> None:
