@@ -61,28 +61,33 @@ all = _reduction("all", _all, "Whether all elements, which are bools, are true."
 any = _reduction("any", _any, "Whether one of the elements, which are bools, is true.")
 
 
+def arg_reducer(
+    name: str, better: Callable[[Any, Any], Any], worst: str, last: bool = False
+) -> Callable[..., Any]:
+    """Of pairs of a place and a value the better one; of equal ones the first, or the ``last``."""
+
+    def combine(x: Any, y: Any) -> Any:
+        stays = better(x[1], y[1])
+        earlier = x[0] > y[0] if last else x[0] < y[0]
+        tie = tir.And.make(tir.EQ.make(x[1], y[1]), earlier)
+        first = tir.Or.make(stays, tie)
+        return tir.Select(first, x[0], y[0]), tir.Select(stays, x[1], y[1])
+
+    def identity(index: str, value: str) -> Any:
+        return tir.const(-1, index), FUNCTIONS[worst](value)
+
+    return te.comm_reducer(combine, identity, name=name)
+
+
 def _arg(name: str, better: Callable[[Any, Any], Any], worst: str, doc: str) -> Callable[..., Any]:
     """The first (or the last) place of the best element."""
-
-    def reducer(last: bool) -> Callable[..., Any]:
-        def combine(x: Any, y: Any) -> Any:
-            stays = better(x[1], y[1])
-            earlier = x[0] > y[0] if last else x[0] < y[0]
-            tie = tir.And.make(tir.EQ.make(x[1], y[1]), earlier)
-            first = tir.Or.make(stays, tie)
-            return tir.Select(first, x[0], y[0]), tir.Select(stays, x[1], y[1])
-
-        def identity(index: str, value: str) -> Any:
-            return tir.const(-1, index), FUNCTIONS[worst](value)
-
-        return te.comm_reducer(combine, identity, name=name)
 
     def function(
         data: te.Tensor, axis: Any = None, keepdims: bool = False, select_last_index: bool = False
     ) -> te.Tensor:
         kept, axes, loops, place = over_axes(data, axis, keepdims, name)
         sizes = [data.shape[a] for a in axes]
-        made = reducer(select_last_index)
+        made = arg_reducer(name, better, worst, select_last_index)
 
         def element(*i: Any) -> Any:
             # The place among all elements that are reduced.

@@ -54,6 +54,17 @@ def batch(training: bool) -> list[np.ndarray]:
     return [out.numpy(), *(m.astype("f4") for m in moved)]
 
 
+def pooled(kind: str, **options: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Some gradient of windows of PLANE, and what torch makes of it."""
+    x = torch.from_numpy(PLANE).requires_grad_()
+    pool = F.max_pool2d if kind == "max" else F.avg_pool2d
+    made = pool(x, 3, 2, (1, 0), **options)
+    grad = torch.linspace(-1, 1, made.numel()).reshape(made.shape)
+    made.backward(grad)
+    assert x.grad is not None
+    return grad.numpy(), x.grad.numpy()
+
+
 def mirrored(mode: str) -> np.ndarray:
     widths = [(2, 1), (0, 3)]
     return np.pad(X, widths, "symmetric" if mode == "SYMMETRIC" else "reflect")
@@ -400,6 +411,22 @@ WINDOWS = [
         lambda x: topi.nn.pool1d(x, 2, 2, 1, (0, 0), "avg"),
         [LINE],
         by_torch(lambda x: F.avg_pool1d(x, 2), LINE),
+    ),
+    *(
+        Case(
+            f"grad_{kind}_{name}",
+            lambda g, x, kind=kind, kwargs=kwargs: topi.nn.pool_grad(
+                g, x, 3, 2, (1, 0, 1, 0), kind, **kwargs
+            ),
+            [pooled(kind, **kwargs)[0], PLANE],
+            pooled(kind, **kwargs)[1],
+        )
+        for kind, name, kwargs in (
+            ("max", "plain", {}),
+            ("max", "ceil", {"ceil_mode": True}),
+            ("avg", "padded", {}),
+            ("avg", "own", {"count_include_pad": False}),
+        )
     ),
     Case(
         "adaptive_even",

@@ -50,6 +50,7 @@ from relax2xla.topi.nn.pool import global_pool as global_pool
 from relax2xla.topi.nn.pool import pool1d as pool1d
 from relax2xla.topi.nn.pool import pool2d as pool2d
 from relax2xla.topi.nn.pool import pool3d as pool3d
+from relax2xla.topi.nn.pool import pool_grad as pool_grad
 from relax2xla.topi.nn.products import batch_matmul as batch_matmul
 from relax2xla.topi.nn.products import dense as dense
 from relax2xla.topi.nn.products import matmul as matmul

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from relax2xla import te, tir
 from relax2xla.topi.nn.convolution import several
 from relax2xla.topi.nn.padding import pad
-from relax2xla.topi.shared import FUNCTIONS, compute, known, size, want_one_of
+from relax2xla.topi.reduction import arg_reducer
+from relax2xla.topi.shared import FUNCTIONS, compute, known, ravel, size, want_one_of
 
 _KINDS = ("max", "avg")
 
@@ -222,3 +223,100 @@ def adaptive_pool3d(
 def global_pool(data: te.Tensor, pool_type: str, layout: str = "NCHW") -> te.Tensor:
     """The maximum or the mean over H and W, which stay as axes of size 1."""
     return adaptive_pool(data, (1, 1), pool_type, layout)
+
+
+def pool_grad(
+    grads: te.Tensor,
+    data: te.Tensor,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    pool_type: str,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    layout: str = "NCHW",
+) -> te.Tensor:
+    """The gradient of :func:`pool2d` for ``data``; grads: that of what it gave.
+
+    Of a maximum it goes to the first of the largest elements of a window.
+    """
+    want_one_of(pool_type, _KINDS, "nn.pool_grad: pool_type")
+    axes = _axes(layout, "HW")
+    windows, strides = several(kernel, 2, "kernel"), several(stride, 2, "stride")
+    sides = list(padding)
+    if len(sides) != 4:
+        raise ValueError(f"topi.nn.pool_grad: padding has 4 numbers; got {sides}")
+    before = sides[:2]
+    # The windows in which an element is: so many before the last one.
+    counts = [size((k - 1) // s + 1) for k, s in zip(windows, strides, strict=True)]
+    back = [te.reduce_axis((0, n), f"w{c}") for n, c in zip(counts, "hw", strict=True)]
+
+    def window(i: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Where a window's result is, and the conditions that the element is in it."""
+        at, inside = list(i), []
+        for n, a in enumerate(axes):
+            place = i[a] + before[n]
+            at[a] = tir.truncdiv(place, strides[n]) - back[n].var
+            first = tir.truncdiv(place - windows[n], strides[n]) + 1
+            lowest = tir.Select(place < windows[n], tir.const(0, place.dtype), first)
+            inside += [lowest <= at[a], at[a] < grads.shape[a]]
+        return at, inside
+
+    if pool_type == "max":
+        return _max_grad(grads, data, windows, strides, sides, ceil_mode, axes, back, window)
+
+    def element(*i: Any) -> Any:
+        at, inside = window(i)
+        count: Any = tir.const(1, "int32")
+        for n, a in enumerate(axes):
+            begin = at[a] * strides[n] - before[n]
+            end = tir.min(begin + windows[n], data.shape[a])
+            count = count * (windows[n] if count_include_pad else end - tir.max(begin, 0))
+        count = count if count_include_pad else tir.max(count, 1)
+        share = grads(*at) / tir.cast(data.dtype, count)
+        zero = tir.const(0, data.dtype)
+        return te.sum(tir.if_then_else(tir.all(*inside), share, zero), axis=back)
+
+    return compute(data.shape, element, "T_pool_grad", "pool_grad_avg")
+
+
+def _max_grad(
+    grads: te.Tensor,
+    data: te.Tensor,
+    windows: Sequence[Any],
+    strides: Sequence[Any],
+    sides: Sequence[Any],
+    ceil_mode: bool,
+    axes: Sequence[int],
+    back: Sequence[Any],
+    window: Callable[[Sequence[Any]], tuple[list[Any], list[Any]]],
+) -> te.Tensor:
+    """The gradient of a maximum, by the place of the largest element of each window."""
+    first: list[Any] = [0] * data.ndim
+    last: list[Any] = [0] * data.ndim
+    for n, a in enumerate(axes):
+        first[a], last[a] = sides[n], sides[2 + n] + (strides[n] - 1 if ceil_mode else 0)
+    padded = any(known(w) != 0 for w in (*first, *last))
+    lowest = FUNCTIONS["min_value"](data.dtype)
+    temp = pad(data, first, last, lowest, "pad_temp") if padded else data
+    loops = [te.reduce_axis((0, k), f"d{c}") for k, c in zip(windows, "hw", strict=True)]
+    best = arg_reducer("maxpool_grad_argmax", tir.GT.make, "min_value")
+
+    def largest(*i: Any) -> Any:
+        at = list(i)
+        for n, a in enumerate(axes):
+            at[a] = i[a] * strides[n] + loops[n].var
+        return best((ravel(at, temp.shape), temp(*at)), axis=loops)
+
+    found: Any = compute(grads.shape, largest, "maxpool_grad_argmax", "comm_reduce_idx")
+
+    def element(*i: Any) -> Any:
+        at, inside = window(i)
+        here = list(i)
+        for n, a in enumerate(axes):
+            here[a] = i[a] + sides[n]
+        same = tir.EQ.make(found[0](*at), ravel(here, temp.shape))
+        value = tir.if_then_else(tir.all(*inside, same), grads(*at), tir.const(0, data.dtype))
+        return te.sum(value, axis=back)
+
+    return compute(data.shape, element, "T_pool_grad", "pool_grad_max")
