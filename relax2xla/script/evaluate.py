@@ -52,7 +52,6 @@ _UNSUPPORTED: Final[dict[type[ast.expr], str]] = {
     ast.Await: "await",
     ast.Yield: "yield",
     ast.YieldFrom: "yield",
-    ast.JoinedStr: "an f-string",
     ast.NamedExpr: "an assignment inside an expression",
     ast.Set: "a set",
     ast.Starred: "unpacking with *",
@@ -244,6 +243,19 @@ class Evaluator:
             known += [*scope.names, *scope.symbols]
             scope = scope.parent
         self.source.fail(node, f"undefined name {node.id!r}{suggestion(node.id, known)}")
+
+    def _joined(self, node: ast.JoinedStr) -> str:
+        """An f-string of strings and numbers; a format could ask for any length."""
+        parts: list[str] = []
+        for part in node.values:
+            value: Any = self.value(part.value if isinstance(part, ast.FormattedValue) else part)
+            is_plain = not isinstance(part, ast.FormattedValue) or (
+                part.conversion == -1 and part.format_spec is None
+            )
+            if not is_plain or not isinstance(value, str | int | float):
+                self.source.fail(node, "an f-string holds names of strings and numbers")
+            parts.append(str(value))
+        return "".join(parts)
 
     def _constant(self, node: ast.Constant) -> Any:
         if node.value is Ellipsis or isinstance(node.value, bytes | complex):
@@ -511,6 +523,7 @@ class Evaluator:
     _HANDLERS: Mapping[type[ast.expr], Callable[[Any, Any], Any]] = {
         ast.Name: _name,
         ast.Constant: _constant,
+        ast.JoinedStr: _joined,
         ast.Tuple: _sequence,
         ast.List: _sequence,
         ast.Dict: _dict,

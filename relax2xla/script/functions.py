@@ -41,7 +41,6 @@ _UNSUPPORTED: dict[type[ast.stmt], str] = {
     ast.Raise: "raise",
     ast.Delete: "del",
     ast.Global: "global",
-    ast.Nonlocal: "nonlocal",
     ast.ClassDef: "a class",
     ast.AsyncFunctionDef: "async",
     ast.Assert: "assert; use R.assert_op",
@@ -249,7 +248,7 @@ class FunctionParser(Evaluator):
                     self._forget_nameless(held)
             case ast.FunctionDef():
                 self._local_function(node)
-            case ast.Pass():
+            case ast.Pass() | ast.Nonlocal():  # names of the program around are seen anyway
                 pass
             case ast.Return():
                 self.source.fail(node, "return is supported only at the end of a function")

@@ -5,7 +5,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from relax2xla import VirtualMachine, build, cpu, ir, tir
+from relax2xla import VirtualMachine, build, cpu, ir, tir, topi
 from relax2xla import nd as rx_nd
 from relax2xla import op as rx_op
 from relax2xla.analysis import well_formed
@@ -669,3 +669,21 @@ def test_decorators_above_ours_are_pythons() -> None:
     assert_structural_equal(whole, Module["whole"])
     with pytest.raises(DiagnosticError, match="must have a decorator"):
         from_source("@I.ir_module\nclass M:\n    def f(x: R.Object):\n        return x")
+
+
+def test_names_of_functions_around_are_told_and_joined() -> None:
+    """As TVM's tests of operators write them."""
+    dtype, name = "float32", "double"
+
+    def outer() -> ir.IRModule:
+        @I.ir_module
+        class Module:
+            @R.function
+            def main(x: R.Tensor((2,), dtype)):
+                nonlocal dtype
+                return R.emit_te(topi.add, x, x, primfunc_name_hint=f"tir_{name}")
+
+        return Module
+
+    assert {g.name_hint for g in outer().functions} == {"main", "tir_double"}
+    assert dtype == "float32"

@@ -64,7 +64,8 @@ ERRORS = [
     ("x.y = x\nreturn x", "only names can be assigned", "x.y"),
     ("del x\nreturn x", "del is not supported", "del x"),
     ("y = R.match_cast(x)\nreturn y", "takes a value and a struct info", "R.match_cast(x)"),
-    ("y = f'{x}'\nreturn y", "an f-string is not supported", "f'{x}'"),
+    ("y = f'{x}'\nreturn y", "an f-string holds names of strings and numbers", "f'{x}'"),
+    ("y = f'{1:9}'\nreturn y", "an f-string holds names of strings and numbers", "f'{1:9}'"),
     # What is no value: Python's own words for it would say nothing of the text.
     ("y = -R.call_packed\nreturn y", "`-` takes numbers, symbolic integers", "-R.call_packed"),
     ("y = R.Tensor > (2,)\nreturn y", "of type Annotation and an object", "R.Tensor > (2,)"),
