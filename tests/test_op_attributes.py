@@ -133,3 +133,10 @@ def test_of_operators_here() -> None:
     assert add.get_attr("FPrimalGradient") is note
     add.reset_attr("FPrimalGradient")
     assert add.get_attr("FPrimalGradient") is gradient
+
+
+def test_what_an_operator_infers_can_be_asked() -> None:
+    """As programs for TVM do in the FInferStructInfo of operators of their own."""
+    x = ir.Var("x", ir.TensorStructInfo((2, 3), "float32"))
+    infer = Op.get("relax.permute_dims").get_attr("FInferStructInfo")
+    assert infer(op.permute_dims(x), BlockBuilder()) == ir.TensorStructInfo((3, 2), "float32")

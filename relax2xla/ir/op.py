@@ -158,10 +158,13 @@ class Op(Expr, Generic[P]):
     def get_attr(self, name: str) -> Any:
         """The attribute of this name, None where there is none.
 
-        Those that programs have registered, ``FPrimalGradient`` and ``FPurity``.
+        Those that programs have registered, ``FPrimalGradient``, ``FPurity``, and
+        ``FInferStructInfo``, of which the context is not used.
         """
         if name in self.attributes:
             return self.attributes[name][1]
+        if name == "FInferStructInfo" and self.infer is not None:
+            return lambda call, context=None: self.infer_call(call)
         return {"FPrimalGradient": self.primal_gradient, "FPurity": self.pure}.get(name)
 
     def has_attr(self, name: str) -> bool:
