@@ -124,8 +124,8 @@ tvm.relax.analysis              analysis
 tvm.relax.analysis.analysis     analysis
 tvm.relax.op                    op op.intrinsic
 tvm.relax.op.base               op op.intrinsic
-tvm.relax.transform             transform
-tvm.relax.transform.transform   transform
+tvm.relax.transform             tvm.language.passes transform
+tvm.relax.transform.transform   tvm.language.passes transform
 tvm.relax.transform.legalize_ops.common tvm.language.legalizing
 tvm.relax.dpl                   dpl
 tvm.relax.dpl.pattern           dpl

@@ -87,6 +87,10 @@ from relax2xla.transform.lower.dynamic_rows import (
 )
 from relax2xla.transform.lower.kernels import Kernels, is_kernel_call, lower_call
 from relax2xla.transform.lower.replay import Key, Record, key_of
+from relax2xla.transform.lower.to_kernels import to_kernels
+
+# What operators are lowered to.
+_FORMS: Final = ("rows", "kernels")
 
 Lowering = Callable[..., Expr]
 CustomLowering = Callable[[BlockBuilder, Call], Expr]
@@ -580,7 +584,13 @@ def _says_more(info: StructInfo, declared: StructInfo | None) -> bool:
 
 @register(requires=(UNDIVIDED,), ensures=(ROWS,), needed=True)
 class LegalizeOps(Pass):
-    """Lower every high-level operator to StableHLO rows.
+    """Lower every high-level operator to StableHLO rows, or to calls of loop-level functions.
+
+    ``to``: "rows", or "kernels": calls (``R.call_tir``) of loop-level functions, which are added to
+    the module, as TVM makes them; FuseOps, FuseTIR and schedules work on these. Operators whose
+    shapes are not all known, or which have no such form, stay; a module of both builds and runs.
+    What follows is about rows, except that ``customize_legalize_map`` and ``enable_warning`` mean
+    the same for both.
 
     ``customize_legalize_map``: lowerings by operator name that take precedence. Each is called with
     a BlockBuilder and the call, as in TVM, and gives an expression, such as ``bb.call_te(...)``;
@@ -600,16 +610,28 @@ class LegalizeOps(Pass):
         customize_legalize_map: Mapping[str, CustomLowering] | None = None,
         enable_warning: bool = False,
         *,
+        to: str = "rows",
         sources: Mapping[GlobalVar, Sources] | None = None,
         every: bool = False,
     ) -> None:
+        if to not in _FORMS:
+            raise ValueError(
+                f"LegalizeOps: to is one of {', '.join(map(repr, _FORMS))}; got {to!r}"
+            )
+        self.to, self.warns = to, enable_warning
         self.custom = dict(customize_legalize_map or {})
         self.kept = _warn if enable_warning else None if every else _leave
         self.sources = dict(sources or {})
+        if to == "kernels" and (sources or every):
+            raise ValueError('LegalizeOps: sources and every are for to="rows"')
         if self.custom or not every:
             self.info = replace(self.info, ensures=())
+        if to == "kernels":
+            self.info = replace(self.info, requires=())
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        if self.to == "kernels":
+            return to_kernels(mod, self.custom, _warn_of_kernel if self.warns else _keep)
         new = dict(mod.functions)
         kernels = prim_funcs(mod)
         builder = BlockBuilder(mod)
@@ -676,6 +698,15 @@ def _recursive(mod: IRModule) -> set[GlobalVar]:
 def prim_funcs(mod: IRModule) -> Kernels:
     """The loop-level functions of a module."""
     return {g: f for g, f in mod.items() if isinstance(f, PrimFunc)}
+
+
+def _keep(name: str, why: str) -> None:
+    """Let an operator stay that has no loop-level form."""
+
+
+def _warn_of_kernel(name: str, why: str) -> None:
+    reason = f" here, for {why}" if why else ""
+    warnings.warn(f"{name} has no loop-level form{reason}; it stays", stacklevel=2)
 
 
 def _leave(name: str) -> None:
