@@ -44,7 +44,8 @@ def test_names_may_be_written_in_other_ways() -> None:
             "nothing-like-it",
             r"(?s)\nThere are .*BindParams,.*CanonicalizeBindings,.*ConvertLayout.*\bzero",
         ),
-        ("LegalizeOps=2", "takes no argument"),
+        ("LegalizeOps=2", "LegalizeOps=kernels"),
+        ("FoldConstant=2", "takes no argument"),
         ("ConvertLayout=NHWC", "ConvertLayout=NHWC/HWIO"),
         ("BindSymbolicVars=n", "BindSymbolicVars=n=3/m=4"),
         ("bind-params", "bind-params=weights.safetensors"),
@@ -65,6 +66,15 @@ def test_text_on_standard_output(cli: Cli, models: Models, tmp_path: Path) -> No
     again = tmp_path / "again.relax"
     again.write_text(done.out)
     assert cli("inspect", again).code == 0
+
+
+def test_operators_as_loop_level_functions(cli: Cli, models: Models) -> None:
+    words = ("opt", models("relax"), "--shape", "n=3", "--passes")
+    done = cli(*words, "LegalizeOps=kernels")
+    assert done.code == 0, done.err
+    assert "R.call_tir(cls.multiply" in done.out
+    assert "R.stablehlo" not in done.out
+    assert "R.stablehlo.multiply" in cli(*words, "LegalizeOps=rows").out
 
 
 def test_printing(cli: Cli, models: Models) -> None:

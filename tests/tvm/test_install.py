@@ -38,6 +38,7 @@ def test_installed_by_an_import() -> None:
         "import relax2xla.tvm.install, tvm, tvm.relax.transform as t\n"
         "from tvm.relax.dpl import *\n"
         "assert t.LegalizeOps is tvm.relax.transform.LegalizeOps and is_op\n"
+        "assert t.LegalizeOps().to == 'kernels' and t.LegalizeOps(to='rows').to == 'rows'\n"
         "from tvm.relax.expr import GlobalVar, _update_struct_info\n"
         "f = GlobalVar('f'); _update_struct_info(f, tvm.relax.ObjectStructInfo())\n"
         "assert isinstance(f.struct_info, tvm.relax.ObjectStructInfo)\n"

@@ -126,11 +126,19 @@ def _bind_symbolic_vars(word: str, sizes: str) -> Pass:
     return transform.BindSymbolicVars({name: int(size) for name, _, size in pairs})
 
 
+def _legalize_ops(word: str, to: str) -> Pass:
+    """Operators become rows, or calls of loop-level functions."""
+    if to not in ("", "rows", "kernels"):
+        raise TVMError(f"--passes {word}: write LegalizeOps, or LegalizeOps=kernels")
+    return transform.LegalizeOps(to=to or "rows")
+
+
 # Passes that take an argument, from what was written and what stands behind the "=".
 WITH_ARGUMENT: Final[dict[str, Callable[[str, str], Pass]]] = {
     "BindParams": _bind_params,
     "BindSymbolicVars": _bind_symbolic_vars,
     "ConvertLayout": _convert_layout,
+    "LegalizeOps": _legalize_ops,
 }
 
 

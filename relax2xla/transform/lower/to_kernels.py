@@ -11,6 +11,7 @@ from typing import Final
 
 from relax2xla.analysis.variables import all_global_vars
 from relax2xla.builder import BlockBuilder
+from relax2xla.errors import TVMError
 from relax2xla.expr_functor import PyExprMutator, mutator
 from relax2xla.ir import (
     Call,
@@ -83,6 +84,9 @@ class _ToKernels(PyExprMutator):
             self.builder_.end_block()
             self.kept(call.op.name, str(e))
             return call
+        except (TVMError, TypeError, ValueError) as e:  # of te or topi, which know of no operator
+            e.add_note(f"  while making a loop-level function of {call.op.describe(call)}")
+            raise
         for binding in self.builder_.end_block().bindings:
             self.visit_binding(binding)
         if call.op.pure and isinstance(made, Call) and isinstance(made.op, ExternFunc):

@@ -18,7 +18,7 @@ from relax2xla.ir.struct_info import flatten_info
 from relax2xla.script import ir as I
 from relax2xla.script import relax as R
 from relax2xla.tir.kernel.interpret import interpret
-from relax2xla.transform import LegalizeOps
+from relax2xla.transform import AnnotateTIROpPattern, FuseOps, FuseTIR, LegalizeOps, Sequential
 from relax2xla.transform.lower.te_forms.elementwise import BINARY, UNARY
 from relax2xla.transform.lower.te_forms.packed import PACKED
 from relax2xla.transform.lower.te_forms.table import FORMS
@@ -254,6 +254,31 @@ def test_what_workers_do_together() -> None:
     rx.ir.assert_structural_equal(LegalizeOps(to="kernels")(Before), Expected)
 
 
+# ---- what they are for
+def test_kernels_are_fused() -> None:
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((1, 3, 8, 8), "float32"), w: R.Tensor((4, 3, 3, 3), "float32")):
+            with R.dataflow():
+                a = R.nn.conv2d(x, w, padding=1)
+                b = R.nn.relu(a)
+                c = R.sum(b, [2, 3])
+                d = R.nn.softmax(c)
+                e = R.multiply(d, R.const(2.0, "float32"))
+                R.output(e)
+            return e
+
+    passes = [LegalizeOps(to="kernels"), AnnotateTIROpPattern(), FuseOps(), FuseTIR()]
+    made = Sequential(passes)(Before)
+    names = {g.name_hint for g in made.functions}
+    assert "fused_conv2d_relu" in names
+    assert ops_of(made) == {"relax.call_tir"}
+    x, w = np.ones((1, 3, 8, 8), "float32"), np.full((4, 3, 3, 3), 0.1, "float32")
+    w[1] = 0.11
+    np.testing.assert_allclose(called(made, x, w), called(Before, x, w), rtol=1e-5)
+
+
 # ---- what stays, and what is asked for
 @I.ir_module
 class Add:
@@ -377,5 +402,6 @@ def test_matmul_of_unknown_dtype() -> None:
         def main(x: R.Tensor((2, 3)), y: R.Tensor((3, 4))):
             return R.matmul(x, y)
 
-    with pytest.raises(TVMError, match="the dtype of both operands must be known"):
+    with pytest.raises(TVMError, match="the dtype of both operands must be known") as e:
         LegalizeOps(to="kernels")(Before)
+    assert "while making a loop-level function of relax.matmul" in e.value.__notes__[0]
