@@ -56,7 +56,9 @@ _MARKERS: Final[dict[str, Any]] = {
     "Buffer": _buffer,
 }
 _DTYPES: Final = {name: Dtype(name) for name in DTYPES}
-CALLABLE: Final = list(FUNCTIONS.values())
+# Literals by their classes, of which the dtype comes first.
+_LITERALS: Final[dict[str, Any]] = {"FloatImm": lib.FloatImm, "IntImm": lib.IntImm}
+CALLABLE: Final = [*FUNCTIONS.values(), *_LITERALS.values()]
 
 
 def _of_scripts(name: str) -> Any:
@@ -72,4 +74,4 @@ def _of_scripts(name: str) -> Any:
     raise AttributeError(f"T has no {name!r}")
 
 
-tir: Final = Namespace("T", {**FUNCTIONS, **_DTYPES, **_MARKERS}, _of_scripts)
+tir: Final = Namespace("T", {**FUNCTIONS, **_LITERALS, **_DTYPES, **_MARKERS}, _of_scripts)

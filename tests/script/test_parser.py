@@ -681,9 +681,12 @@ def test_names_of_functions_around_are_told_and_joined() -> None:
             @R.function
             def main(x: R.Tensor((2,), dtype)):
                 nonlocal dtype
-                return R.emit_te(topi.add, x, x, primfunc_name_hint=f"tir_{name}")
+                slope = T.FloatImm("float32", 0.5)
+                y = R.nn.leakyrelu(x, slope)
+                return R.emit_te(topi.add, y, y, primfunc_name_hint=f"tir_{name}")
 
         return Module
 
     assert {g.name_hint for g in outer().functions} == {"main", "tir_double"}
+    assert "R.nn.leakyrelu(x, alpha=0.5)" in outer().script()
     assert dtype == "float32"
