@@ -19,14 +19,18 @@ class PrimFunc(Node):
     ``buffer_map`` says which buffer a handle points to, ``ret_type`` is the dtype it returns (None
     for nothing), ``attrs`` what ``T.func_attr`` holds. Immutable; equality is by identity, as for
     every function (``structural_equal`` compares up to renaming).
+
+    ``origin``: the Relax function of which the body was made, where there is one; copies with the
+    same body keep it. It is no part of what is compared, printed or saved.
     """
 
-    __slots__ = ("attrs", "body", "buffer_map", "params", "ret_type")
+    __slots__ = ("attrs", "body", "buffer_map", "origin", "params", "ret_type")
     params: tuple[Var, ...]
     body: Stmt
     ret_type: str | None
     buffer_map: Mapping[Var, Buffer]
     attrs: Mapping[str, object]
+    origin: Any
 
     def __init__(
         self,
@@ -35,6 +39,8 @@ class PrimFunc(Node):
         ret_type: str | None = None,
         buffer_map: Mapping[Var, Buffer] | None = None,
         attrs: Mapping[str, object] | None = None,
+        *,
+        origin: Any = None,
     ) -> None:
         if not isinstance(body, Stmt):
             raise TypeError(
@@ -60,6 +66,7 @@ class PrimFunc(Node):
             ("ret_type", getattr(ret_type, "dtype", ret_type)),
             ("buffer_map", MappingProxyType({p: buffers[p] for p in variables if p in buffers})),
             ("attrs", dict(attrs or {})),
+            ("origin", origin),
         ):
             object.__setattr__(self, name, value)
 
@@ -73,12 +80,21 @@ class PrimFunc(Node):
     def with_attr(self, key: str | Mapping[str, object], value: object = None) -> PrimFunc:
         """A copy with one attribute (or a mapping of them) set."""
         attrs = {**self.attrs, **({key: value} if isinstance(key, str) else key)}
-        return PrimFunc(self.params, self.body, self.ret_type, self.buffer_map, attrs)
+        return self._with(attrs, self.origin)
 
     def without_attr(self, key: str) -> PrimFunc:
         """A copy without that attribute."""
         rest = {k: v for k, v in self.attrs.items() if k != key}
-        return PrimFunc(self.params, self.body, self.ret_type, self.buffer_map, rest)
+        return self._with(rest, self.origin)
+
+    def with_origin(self, origin: Any) -> PrimFunc:
+        """A copy of which it is known that the body was made of a Relax function."""
+        return self._with(self.attrs, origin)
+
+    def _with(self, attrs: Mapping[str, object], origin: Any) -> PrimFunc:
+        return PrimFunc(
+            self.params, self.body, self.ret_type, self.buffer_map, attrs, origin=origin
+        )
 
     @property
     def __name__(self) -> str:

@@ -22,6 +22,7 @@ from relax2xla.transform.cpu.sums import SumsAsProducts
 from relax2xla.transform.cpu.winograd import UseWinograd
 from relax2xla.transform.layout.channels_last import ChannelsLast
 from relax2xla.transform.layout.feature_major import FeatureMajor, reads_weights_as_they_lie
+from relax2xla.transform.lower.origins import RestoreOperators
 from relax2xla.transform.lower.recover_reshape import RecoverReshape
 from relax2xla.transform.normal.canonicalize import CanonicalizeBindings
 from relax2xla.transform.normal.dead_code import DeadCodeElimination
@@ -91,6 +92,7 @@ def default(
     """
     at_load = not for_jax
     passes: list[Pass] = [
+        RestoreOperators(),
         InlineSymbolicFunctions(),
         RecoverReshape(),
         FoldBatchNorm(into_weights=at_load),

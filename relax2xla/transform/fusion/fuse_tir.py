@@ -44,6 +44,7 @@ from relax2xla.tir.stmt_functor import Rewriter as LoopRewriter
 from relax2xla.tir.stmt_functor import transformed
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.core.kernel_calls import CALL_TIR, PRIMITIVE
+from relax2xla.transform.lower.origins import Origins, origins_in, whole_origin
 from relax2xla.transform.normal.canonicalize import CanonicalizeBindings
 from relax2xla.transform.normal.dead_code import DeadCodeElimination
 from relax2xla.transform.normal.expand_tuple_arguments import ExpandTupleArguments
@@ -70,7 +71,8 @@ class FuseTIR(Pass):
             return mod
         for prepare in _BEFORE:
             mod = prepare().transform_module(mod, context)
-        made = {g: _Fused(g.name_hint, mod).fuse(f) for g, f in _primitive(mod).items()}
+        origins = origins_in(mod)
+        made = {g: _fused(g, f, mod, origins) for g, f in _primitive(mod).items()}
         names = {g: GlobalVar(g.name_hint, kernel_info(k.func), g.span) for g, k in made.items()}
 
         def called(node: Expr) -> Expr | None:
@@ -103,6 +105,13 @@ class _Kernel:
 
     func: tir.PrimFunc
     places: tuple[int, ...]
+
+
+def _fused(gvar: GlobalVar, func: Function, mod: IRModule, origins: Origins) -> _Kernel:
+    """The kernel of ``func``, which knows what it was made of if its parts do."""
+    made = _Fused(gvar.name_hint, mod).fuse(func)
+    origin = whole_origin(func, origins)
+    return made if origin is None else replace(made, func=made.func.with_origin(origin))
 
 
 def _call(name: GlobalVar, kernel: _Kernel, call: Call) -> Call:

@@ -25,11 +25,14 @@ from relax2xla.ir import (
     ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
+    Tuple,
     TupleStructInfo,
 )
 from relax2xla.op import call_pure_packed
+from relax2xla.op.intrinsic import call_tir_op
 from relax2xla.tir import PrimFunc
 from relax2xla.topi.shared import FUNCTIONS
+from relax2xla.transform.lower.origins import origin_of, with_origins
 from relax2xla.transform.lower.te_forms import packed
 from relax2xla.transform.lower.te_forms.table import FORMS, Site, Stays
 
@@ -58,7 +61,9 @@ def to_kernels(mod: IRModule, custom: Mapping[str, Rule], kept: Kept) -> IRModul
     called = {g for f in made.relax_functions().values() for g in all_global_vars(f)}
     # Those whose every call is of one for a device.
     left = lowered.replaced - called - set(mod.functions)
-    return made.replace({g: f for g, f in made.items() if g not in left}) if left else made
+    if left:
+        made = made.replace({g: f for g, f in made.items() if g not in left})
+    return with_origins(made, lowered.origins)
 
 
 @mutator
@@ -68,6 +73,8 @@ class _ToKernels(PyExprMutator):
         self.custom, self.kept = custom, kept
         # Functions that have another one for a device beside them.
         self.replaced: set[GlobalVar] = set()
+        # What functions were made of.
+        self.origins: dict[GlobalVar, Function] = {}
 
     def visit_call_(self, op: Call) -> Expr:
         call = self.visit_expr_post_order(op)
@@ -80,6 +87,7 @@ class _ToKernels(PyExprMutator):
         self.builder_.begin_block(self.builder_.current_block_is_dataflow())
         try:
             made = self.builder_.normalize(self._for_device(rule(self.builder_, call)))
+            self._note_origin(call, made)
         except Stays as e:
             self.builder_.end_block()
             self.kept(call.op.name, str(e))
@@ -106,6 +114,19 @@ class _ToKernels(PyExprMutator):
             why = "" if known else "the shapes of its operands and of its result are not all known"
             self.kept(op.name, why)
         return None
+
+    def _note_origin(self, call: Call, made: Expr) -> None:
+        """Remember what a kernel was made of, where it is all that a form has made of ``call``."""
+        assert isinstance(call.op, Op)
+        if call.op.name in self.custom or not isinstance(made, Call) or made.op is not call_tir_op:
+            return
+        callee, tensors = made.args[0], made.args[1]
+        assert isinstance(callee, GlobalVar)
+        assert isinstance(tensors, Tuple)
+        if len(made.args) == 2 and callee not in self.origins:
+            origin = origin_of(call, tensors.fields)
+            if origin is not None:
+                self.origins[callee] = origin
 
     def _for_device(self, made: Expr) -> Expr:
         """``made``, of a function of its own for the target on which its result is."""
