@@ -331,8 +331,31 @@ def test_operators_without_a_form_stay_and_run() -> None:
 
 
 @pytest.mark.parametrize(
+    ("call", "dtype"),
+    [
+        (op.power, "int32"),  # TIR's pow is of floats
+        (op.logical_and, "float32"),  # a bool in topi, 0.0 or 1.0 in Relax
+        (lambda x, y: op.mean(x, 1), "int8"),  # an int8 in topi, a float32 in Relax
+        (lambda x, y: op.sign(x), "uint8"),
+        (op.add, "complex64"),
+        (lambda x, y: op.abs(x), "complex64"),
+        (op.matmul, "complex64"),
+        (lambda x, y: op.zeros_like(x), "complex64"),
+    ],
+)
+def test_dtypes_for_which_functions_differ_stay(call: Any, dtype: str) -> None:
+    builder = rx.BlockBuilder()
+    params = [Var(n, rx.TensorStructInfo((3, 3), dtype)) for n in "xy"]
+    with builder.function("main", params):
+        builder.emit_func_output(builder.emit(call(*params)))
+    made = LegalizeOps(to="kernels")(builder.get())
+    rx.ir.assert_structural_equal(made, builder.get())
+
+
+@pytest.mark.parametrize(
     ("call", "why"),
     [
+        (lambda x: op.layout_transform(x, lambda a, b, c, d: (a + b, c, d)), "cannot be inverted"),
         (lambda x: op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], "reflect"), "pad_mode is reflect"),
         (lambda x: op.nn.max_pool2d(x, out_layout="NHWC"), "out_layout NHWC"),
         (lambda x: op.flip(x, [0, 1]), "several axes"),

@@ -9,7 +9,15 @@ import numpy as np
 from relax2xla import tir, topi
 from relax2xla.dtypes import is_integer, numpy_dtype
 from relax2xla.ir import Expr, const
-from relax2xla.transform.lower.te_forms.table import Form, Site, form, plain, prim, shape_of
+from relax2xla.transform.lower.te_forms.table import (
+    Form,
+    Site,
+    form,
+    plain,
+    prim,
+    shape_of,
+    value_of_shape,
+)
 
 # The value of each element; None: it is the second operand.
 _FILLED: Final[dict[str, float | None]] = {"full": None, "ones": 1.0, "zeros": 0.0}
@@ -20,7 +28,8 @@ def _full(name: str, value: float | None, like: bool) -> Form:
         filled = plain(s.args[1]) if value is None else value
         if isinstance(filled, float) and is_integer(s.dtype):
             filled = int(filled)
-        return s.te(topi.full, shape_of(s.x) if like else s.x, s.dtype, filled, name=name)
+        shape = shape_of(s.x) if like else value_of_shape(s.x)
+        return s.te(topi.full, shape, s.dtype, filled, name=name)
 
     return rule
 

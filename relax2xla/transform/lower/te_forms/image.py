@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from relax2xla import te, topi
 from relax2xla.ir import Expr
-from relax2xla.transform.lower.te_forms.table import Form, Site, form
+from relax2xla.transform.lower.te_forms.table import Form, Site, form, value_of_shape
 
 _RESIZE: Final[dict[str, Callable[..., te.Tensor]]] = {
     "resize2d": topi.image.resize2d,
@@ -23,7 +23,7 @@ def _resize(name: str) -> Form:
             _RESIZE[name],
             s.x,
             roi=None if roi is None else list(roi),
-            size=s.args[1],
+            size=value_of_shape(s.args[1]),
             layout=attrs["layout"],
             method=attrs["method"],
             coordinate_transformation_mode=attrs["coordinate_transformation_mode"],

@@ -84,7 +84,7 @@ def _numbers(value: Expr) -> list[Any]:
 def _(s: Site) -> Expr:
     """How long the slice is, computed by a function; sizes of that; the slice."""
     ndim = tensor_of(s.x).ndim
-    lengths = s.builder.emit(s.te(slice_lengths, *s.args, name="shape_func"))
+    lengths = s.builder.emit(s.te(slice_lengths, *s.args, name="shape_func", part=True))
     shape = s.builder.emit(
         call_pure_packed(
             "vm.builtin.tensor_to_shape", lengths, sinfo_args=ShapeStructInfo(ndim=ndim)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from relax2xla import te, tir
+from relax2xla.errors import TVMError
 from relax2xla.ir import Expr
 from relax2xla.topi.shared import of_dtype
-from relax2xla.transform.lower.te_forms.table import Site, form, shape_of
+from relax2xla.transform.lower.te_forms.table import Site, Stays, form, shape_of
 
 
 @form("relax.layout_transform")
@@ -18,7 +19,10 @@ def _(s: Site) -> Expr:
     """
     index_map, fill = s.attrs["index_map"], s.attrs["pad_value"]
     name = "te_layout_transform"
-    _, nowhere = index_map.non_surjective_inverse(list(shape_of(s.x).values))
+    try:
+        _, nowhere = index_map.non_surjective_inverse(list(shape_of(s.x).values))
+    except TVMError as e:
+        raise Stays(str(e)) from None
     if not isinstance(nowhere, tir.IntImm):
         name += "_with_pad"
     if s.attrs["axis_separators"]:

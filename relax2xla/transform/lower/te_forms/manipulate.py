@@ -6,8 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from relax2xla import te, topi
-from relax2xla.ir import Expr, ShapeExpr, Var
-from relax2xla.transform.lower.te_forms.table import Form, Site, Stays, form, shape_of
+from relax2xla.ir import Expr
+from relax2xla.transform.lower.te_forms.table import (
+    Form,
+    Site,
+    Stays,
+    form,
+    shape_of,
+    value_of_shape,
+)
 
 # Functions of a tensor and a shape.
 TO_SHAPE: Final[dict[str, Callable[..., te.Tensor]]] = {
@@ -19,13 +26,8 @@ TO_SHAPE: Final[dict[str, Callable[..., te.Tensor]]] = {
 
 def _to_shape(name: str) -> Form:
     def rule(s: Site) -> Expr:
-        shape: Expr | None = s.args[1]
-        if isinstance(shape, Var):
-            shape = s.builder.lookup_binding(shape)
-        if not isinstance(shape, ShapeExpr):
-            raise Stays("its shape is a value of the program")
         func = TO_SHAPE[name]
-        return s.te(func, s.x, shape, name=func.__name__)
+        return s.te(func, s.x, value_of_shape(s.args[1]), name=func.__name__)
 
     return rule
 

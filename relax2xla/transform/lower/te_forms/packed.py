@@ -74,10 +74,10 @@ def _(s: Site) -> Expr:
     workers, axis = s.attrs["num_workers"], s.attrs["axis"]
     dims: list[Any] = list(shape_of(s.x).values)
     parts = [*dims[:axis], workers, dims[axis] // workers, *dims[axis + 1 :]]
-    made: Expr = s.builder.emit(s.te(topi.reshape, s.x, parts))
+    made: Expr = s.builder.emit(s.te(topi.reshape, s.x, parts, part=True))
     if axis:
         order = [axis, *(n for n in range(len(parts)) if n != axis)]
-        made = s.builder.emit(s.te(topi.transpose, made, order))
+        made = s.builder.emit(s.te(topi.transpose, made, order, part=True))
     return _collective("scatter_from_worker0", [made, False], tensor_of(s.call))
 
 

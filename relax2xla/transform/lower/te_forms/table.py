@@ -8,12 +8,15 @@ from typing import Any, Final
 
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
+from relax2xla.dtypes import is_kind
+from relax2xla.errors import BudgetError, OpError
 from relax2xla.ir import (
     Call,
     Constant,
     Expr,
     PrimValue,
     ShapeExpr,
+    ShapeStructInfo,
     TensorStructInfo,
     Tuple,
     TupleGetItem,
@@ -21,6 +24,9 @@ from relax2xla.ir import (
     Var,
 )
 from relax2xla.ir.op import call_attrs
+from relax2xla.ir.struct_info import flatten_info, show
+from relax2xla.op import call_tir
+from relax2xla.te.from_relax import infos, tir_call
 
 
 class Stays(Exception):
@@ -54,9 +60,36 @@ class Site:
         """The dtype of the result, a tensor."""
         return tensor_of(self.call).dtype
 
-    def te(self, func: Callable[..., Any], *args: Any, name: str = "", **kwargs: Any) -> Expr:
-        """A call of what ``func`` computes of tensors; ``name`` of the function, else its own."""
-        return self.builder.call_te(func, *args, **kwargs, primfunc_name_hint=name or None)
+    def te(
+        self,
+        func: Callable[..., Any],
+        *args: Any,
+        name: str = "",
+        part: bool = False,
+        **kwargs: Any,
+    ) -> Expr:
+        """A call of what ``func`` computes of tensors; ``name`` of the function, else its own.
+
+        part: it is not the whole result. Of that Stays where its dtypes or ranks are not those of
+        the operator, and of what TIR has no expression for, such as powers of integers.
+        """
+        seen = [i for e in (self.call, *self.args) for i in flatten_info(e.struct_info)]
+        if any(isinstance(i, TensorStructInfo) and is_kind(i.dtype, "complex") for i in seen):
+            raise Stays("TIR has no complex numbers")
+        try:
+            made = tir_call(func, *args, **kwargs)
+        except (OpError, BudgetError) as e:
+            raise Stays(f"TIR cannot say it: {e}") from e
+        if not part:
+            self._keep_promise(made.out_sinfo)
+        gvar = self.builder.add_func(made.func, name or func.__name__)
+        return call_tir(gvar, made.args, infos(made), made.tir_vars)
+
+    def _keep_promise(self, given: Sequence[TensorStructInfo]) -> None:
+        wanted = flatten_info(self.call.struct_info)
+        for w, g in zip(wanted, given, strict=True):
+            if not isinstance(w, TensorStructInfo) or (w.dtype, w.ndim) != (g.dtype, g.ndim):
+                raise Stays(f"a loop-level function of it gives {show(g)}, not {show(w)}")
 
     def fields(self, value: Expr) -> list[Expr]:
         """The tensors of a tuple: as they were put into it, where that is known."""
@@ -100,6 +133,14 @@ def shape_of(x: Expr) -> ShapeExpr:
     dims = tensor_of(x).dims
     assert dims is not None
     return ShapeExpr(dims)
+
+
+def value_of_shape(x: Expr) -> ShapeExpr:
+    """The sizes of an operand that is a shape, a variable or written out."""
+    info = x.struct_info
+    if not isinstance(info, ShapeStructInfo) or info.values is None:
+        raise Stays("its shape is known only where the program runs")
+    return ShapeExpr(info.values)
 
 
 def scalar(x: Expr) -> Any:
