@@ -287,6 +287,10 @@ CASES: Final[dict[str, list[Case]]] = {
         Case(nn.attention, HEADS),
         Case(lambda *a: nn.attention(*a, scale=0.5, causal_mask="TopLeft"), HEADS),
         Case(lambda *a: nn.attention(*a, causal_mask="BottomRight"), HEADS),
+        Case(
+            lambda *a: nn.attention(*a, causal_mask="BottomRight"),
+            [f(1, 7, 2, 4), f(1, 5, 2, 4), f(1, 5, 2, 4)],
+        ),
     ],
     "nn.attention_bias": [Case(nn.attention, [*HEADS, f(2, 3, 5, 7)])],
     # products

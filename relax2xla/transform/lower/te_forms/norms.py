@@ -91,7 +91,7 @@ def _masked(p: te.Tensor, causal_mask: str, queries: Any, keys: Any) -> te.Tenso
     """Softmax of what is on or below a diagonal: of the first places, or of the last."""
     k: Any = tir.const(0, "int32")
     if causal_mask == "BottomRight":
-        k = tir.cast("int32", keys - queries)
+        k = tir.cast("int32", FUNCTIONS["abs"](queries - keys))
     masked = topi.trilu(p, k, upper=False)
     powers = topi.exp(topi.subtract(masked, topi.max(masked, axis=-1, keepdims=True)))
     powers = topi.trilu(powers, k, upper=False)
