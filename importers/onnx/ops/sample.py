@@ -155,7 +155,9 @@ def _grid_sample(
 ) -> Expr:
     """As ONNX's reference: points are rounded, and brought inside, before their elements are.
 
-    ``R.image.grid_sample`` does as torch, which differs for points outside of the image.
+    ``R.image.grid_sample`` does as torch, which differs for points outside of the image. Cubic
+    points outside of a border stay there, as torch and ONNX Runtime have it: only the elements
+    beside them are the border's.
     """
     choice(mode, ("nearest", *TAPS), "mode")
     choice(padding, PADDING, "padding_mode")
@@ -184,7 +186,7 @@ def _grid_sample(
         if mode == "nearest":
             p = R.round(p)
         p = ctx.emit(p)
-        if padding != "zeros":
+        if padding == "reflection" or (padding == "border" and mode != "cubic"):
             moved = clamped(p, 0, side.last) if padding == "border" else _reflected(p, side)
             p = ctx.emit(R.where(between(p, side.low, side.high), p, moved))
         if mode == "nearest":

@@ -44,6 +44,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
             ("nearest", "border", 1),
             ("cubic", "zeros", 0),
             ("cubic", "reflection", 1),
+            ("cubic", "border", 0),
+            ("cubic", "border", 1),
         )
     ),
     ("GridSample", [f(1, 2, 4, 4), GRID[:1]], {"mode": "bilinear", "opset": 16}),
