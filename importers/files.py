@@ -573,8 +573,18 @@ def _names_layers(mod: IRModule) -> bool:
     )
 
 
-def check_target(path: Path) -> None:
-    """FileFormatError where no file can be written at ``path``; found before the work is done."""
+def _same(a: Path, b: Path) -> bool:
+    # Path.exists raises for names that no file can have, such as the numbers of an input.
+    return os.path.exists(a) and os.path.exists(b) and os.path.samefile(a, b)
+
+
+def check_target(path: Path, *read: Path) -> None:
+    """FileFormatError where no file can be written at ``path``; found before the work is done.
+
+    ``read``: files that the same command reads, none of which it may write over
+    """
+    if any(_same(path, other) for other in read):
+        raise FileFormatError(f"{path} is the file that is read; give another name")
     if path.exists() and not path.is_file():
         raise FileFormatError(f"{path} is a directory or a device; give a file's path to write to")
     folder = path.parent

@@ -107,6 +107,44 @@ def test_archives_that_are_no_exported_program(models: Models, cli: Cli, tmp_pat
     refused(cli, "inspect", file, "--trust", says="weight_0")
 
 
+@pytest.mark.parametrize(
+    ("command", "target"),
+    [
+        ("run in.onnx -i x.npz -o", "x.npz"),
+        ("run in.onnx -i x=x.npz -o", "x.npz"),
+        ("run in.onnx -i x.json -o", "x.json"),
+        ("run in.onnx -i x.json -o x.npz", "x.json"),
+        ("run in.onnx --weights w.npz -o", "w.npz"),
+        ("run in.onnx --flame", "in.onnx"),
+        ("run in.onnx --trace", "link.onnx"),
+        ("run in.onnx -i x.json --trace", "x.json"),
+        ("convert link.mlir -o", "in.mlir"),
+        ("compile in.r2x -o", "in.r2x"),
+        ("quantize in.mlir -o", "in.mlir"),
+        ("opt in.mlir --passes EliminateCommonSubexpr -o", "in.mlir"),
+        ("view in.onnx --profile p.json -o", "p.json"),
+        ("view in.onnx -o", "in.onnx"),
+        ("verify in.mlir --html", "in.mlir"),
+        ("bench in.html --plot", "in.html"),
+    ],
+)
+def test_no_command_writes_over_what_it_reads(
+    command: str, target: str, cli: Cli, models: Models, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    for name in ("in.onnx", "in.mlir"):
+        Path(name).write_bytes(models(name.removeprefix("in.")).read_bytes())
+        Path(name.replace("in", "link")).symlink_to(name)
+    for name in ("in.r2x", "in.html", "p.json", "x.json", "w.npz"):
+        Path(name).write_text("{}")
+    np.savez("x.npz", x=X)
+    before = Path(target).read_bytes()
+    words = command.split()
+    refused(cli, *words, *([] if "-o x.npz" in command else [target]), says="the file that is read")
+    assert Path(target).read_bytes() == before
+
+
 def test_an_unsupported_operator(cli: Cli, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     h, T = onnx.helper, onnx.TensorProto

@@ -13,6 +13,7 @@ from relax2xla.cli.figures import timing
 from relax2xla.cli.page.plot import plot_page, plot_svg
 from relax2xla.cli.process.console import note, print_json, status, table
 from relax2xla.cli.proof.reference import on_device, references, unoptimised
+from relax2xla.cli.reading.inputs import files_in
 from relax2xla.cli.reading.model import (
     by_value_noted,
     entry_name,
@@ -42,7 +43,7 @@ def run_bench(
     if plot is not None:
         if plot.suffix.lower() not in (".svg", ".html"):
             raise TVMError(f"--plot {plot}: expected a name that ends in .svg or .html")
-        check_target(plot)
+        check_target(plot, file, *files_in(inputs))
     device = parse_device(device_name)
     shapes = parse_shapes(shape)
     if threads is not None:

@@ -31,7 +31,7 @@ def run_compile(
     """Build ``file`` and save it as ``output``; says what is in it."""
     if output.suffix.lower() != ".r2x":
         raise FileFormatError(f"{output}: saved executables have the extension .r2x")
-    check_target(output)
+    check_target(output, file)
     device = parse_device(device_name)
     mod = load_model(file, trust, parse_shapes(shape))
     from relax2xla.vm.plan.build import build

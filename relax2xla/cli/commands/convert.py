@@ -42,9 +42,7 @@ def run_convert(
     if version is not None and form != "stablehlo":
         raise TVMError("--stablehlo-version belongs to portable artefacts (--to stablehlo)")
     if output != "-":
-        check_target(Path(output))
-        if Path(output).resolve() == file.resolve() and file.exists():
-            raise TVMError(f"{output} is the file that is read; give another name")
+        check_target(Path(output), file)
     mod = load_model(file, trust, parse_shapes(shape))
     held = weights(list(mod.relax_functions().values()))
     with status(f"writing {output}"):

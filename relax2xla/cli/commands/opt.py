@@ -46,9 +46,7 @@ def run_opt(
     form = "relax"
     if output is not None:
         form = form_of(output)
-        check_target(output)
-        if output.exists() and output.resolve() == file.resolve():
-            raise TVMError(f"{output} is the file that is read; give another name")
+        check_target(output, file)
     mod = load_model(file, trust, parse_shapes(shape))
     watch = _Watch(before, after)
     context = PassContext(instruments=[watch], config={CHECK: check})

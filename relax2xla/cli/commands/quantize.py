@@ -44,11 +44,9 @@ def run_quantize(
     if output is None and weights_to is not None:
         raise TVMError("--weights is for a program in a file; name it with -o")
     if output is not None:
-        check_target(output)
+        check_target(output, file)
         if form_of(str(output)) not in _FORMS:
             raise TVMError(f"{output}: a quantised model is written as .relax, .mlir or .mlirbc")
-        if output.exists() and output.resolve() == file.resolve():
-            raise TVMError(f"{output} is the file that is read; give another name")
     quantised = QuantizeWeights(bits, group)
     shapes = parse_shapes(shape)
     mod = load_model(file, trust, shapes)

@@ -51,9 +51,7 @@ def run_reduce(
     """
     target = output or _beside(file)
     form = form_of(target)
-    check_target(target)
-    if target.resolve() == file.resolve() and target.exists():
-        raise TVMError(f"{target} is the file that is read; give another name")
+    check_target(target, file)
     if PLACE not in check:
         raise TVMError(
             f"--check {check!r}: write {PLACE} where the program's file stands in the command, as "

@@ -15,7 +15,7 @@ from relax2xla.cli.commands.inspect import STABLEHLO
 from relax2xla.cli.figures.reports import Reports, compile_ahead, report, report_memory
 from relax2xla.cli.process.console import loading, note, out, print_json, status, table
 from relax2xla.cli.process.signals import interruptible
-from relax2xla.cli.reading.inputs import leaves_of
+from relax2xla.cli.reading.inputs import files_in, leaves_of
 from relax2xla.cli.reading.model import (
     by_value_noted,
     check_shapes,
@@ -65,11 +65,12 @@ def run_run(
         raise TVMError("--json is of the results and the profile; --memory prints tables")
     device = parse_device(device_name)
     shapes = parse_shapes(shape)
+    read = [file, *files_in(inputs), *([] if weights is None else [weights])]
     if output is not None:
-        _check_output(output)
+        _check_output(output, read)
     for target in (reports.trace, reports.flame):
         if target is not None:
-            check_target(target)
+            check_target(target, *read)
     if reports != Reports():
         # A program of the cache may have been compiled from another source, with its names.
         cache.use(None)
@@ -194,12 +195,15 @@ def widened(value: Array) -> Array:
     return value.astype(np.int8 if "int" in value.dtype.name else np.float32)
 
 
-def _check_output(output: Path) -> None:
+def _check_output(output: Path, read: Sequence[Path]) -> None:
     if output.suffix.lower() not in (".npz", ".npy", ".json"):
         raise FileFormatError(
             f"{output}: results are saved as .npz, as .npy for a single one, or as .json"
         )
-    check_target(output)
+    check_target(output, *read)
+    if output.suffix.lower() == ".npz":
+        # What no .npz can hold goes there.
+        check_target(output.with_suffix(".json"), *read)
 
 
 def _check_results(output: Path, results: Sequence[Any]) -> None:

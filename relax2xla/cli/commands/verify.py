@@ -13,6 +13,7 @@ from relax2xla.cli.proof.comparison import Asked, Row, compare, named, results
 from relax2xla.cli.proof.reference import references
 from relax2xla.cli.proof.reproduce import Piece
 from relax2xla.cli.proof.taps import Errors, Taps, taps_of
+from relax2xla.cli.reading.inputs import files_in
 from relax2xla.cli.reading.model import load_model, parse_device, parse_shapes
 from relax2xla.cli.reading.values import flat_results
 from relax2xla.errors import TVMError
@@ -43,7 +44,7 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
     if asked.html is not None:
         if asked.taps is False:
             raise TVMError("--html shows what --taps compares: leave --no-taps out")
-        check_target(asked.html)
+        check_target(asked.html, file, *files_in(asked.inputs))
     mod = load_model(file, trust, shapes)
     flat, ours = results(file, mod, device, asked, shapes)
 

@@ -39,9 +39,7 @@ def run_view(
     form = target.suffix.lower()
     if form not in _FORMS:
         raise TVMError(f"{target}: expected a name that ends in {', '.join(_FORMS)}")
-    if target.exists() and file.exists() and target.resolve() == file.resolve():
-        raise TVMError(f"{target} is the file that is read; give another name with -o")
-    check_target(target)
+    check_target(target, file, *([] if profile is None else [profile]))
     if depth is not None and form != ".svg":
         raise TVMError("--depth is for .svg: the modules of a page open and close, .dot has all")
     times = None if profile is None else read_profile(profile)

@@ -139,6 +139,11 @@ def _literal(word: str, leaves: Sequence[Leaf], names: Mapping[str, int]) -> Arr
 Read = Callable[[Leaf, str], Any]
 
 
+def files_in(words: Sequence[str]) -> list[Path]:
+    """The files that ``given_values`` may read, whatever the names of the inputs are."""
+    return [Path(w) for word in words for w in (word, word.partition("=")[2]) if w]
+
+
 def _split(word: str, names: Mapping[str, int]) -> tuple[str | None, Path]:
     """``NAME=FILE`` or ``FILE``; a path may itself hold an equals sign."""
     name, equals, path = word.partition("=")
