@@ -116,6 +116,18 @@ def places(x: Expr) -> StructInfo:
     return TensorStructInfo(None, "int64")
 
 
+@op("relax.text.ranks", Opaque())
+def ranks(x: Expr) -> StructInfo:
+    """How many different strings of the tensor come before each in the order of their bytes.
+
+    What compares strings with each other compares these.
+
+    x: (*s), strings
+    result: (*s), int64
+    """
+    return TensorStructInfo(None, "int64")
+
+
 @op("relax.text.take", Opaque())
 def take(x: Expr, at: Expr) -> StructInfo:
     """The strings at places in row-major order.

@@ -19,7 +19,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     ndim_of,
     scalar,
 )
-from relax2xla.importers.onnx.ops.strings import strings_too
+from relax2xla.importers.onnx.ops.strings import is_text, known_rank, rank_of, strings_too
 from relax2xla.importers.shared.dims import product
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
@@ -50,6 +50,7 @@ _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max"
 
 @onnx_op("Scatter", lacks="reduction")
 @onnx_op("ScatterElements", since=11)
+@strings_too(0, 2)
 def scatter_elements(
     ctx: Context,
     data: Expr,
@@ -64,6 +65,7 @@ def scatter_elements(
 
 
 @onnx_op("ScatterND", since=11)
+@strings_too(0, 2)
 def scatter_nd(
     ctx: Context, data: Expr, indices: Expr, updates: Expr, *, reduction: str = "none"
 ) -> Expr:
@@ -110,15 +112,23 @@ def nonzero(ctx: Context, X: Expr) -> Expr:
 def unique(ctx: Context, X: Expr, *, axis: int | None = None, sorted: int = 1) -> list[Expr]:
     """Values, where each was first, which of them each element is, how often each occurs."""
     _want_host(ctx, X)
-    dims = dims_of(X)
+    text = is_text(X)
+    keys = known_rank(ctx, R.text.ranks(X), rank_of(ctx, X)) if text else X
+    dims = dims_of(keys)
     at = None if axis is None else axis_of(axis, len(dims))
-    made = ctx.emit(R.unique(X, bool(sorted), True, True, True, at))
+    made = ctx.emit(R.unique(keys, bool(sorted), True, True, True, at))
     size: Sequence[Dim | None] = [None] if at is None else [*dims[:at], None, *dims[at + 1 :]]
     values = ctx.pinned(made[0], size)
     count = dims_of(values)[0 if at is None else at]
     total = product(dims) if at is None else dims[at]
     sizes = [count, total, count]
-    return [values, *(ctx.pinned(made[i + 1], [n]) for i, n in enumerate(sizes))]
+    first, *others = (ctx.pinned(made[i + 1], [n]) for i, n in enumerate(sizes))
+    return [_at(ctx, X, first, at) if text else values, first, *others]
+
+
+@strings_too(0)
+def _at(ctx: Context, x: Expr, places: Expr, axis: int | None) -> Expr:
+    return R.take(R.flatten(x), places, 0) if axis is None else R.take(x, places, axis)
 
 
 @onnx_op("NonMaxSuppression", since=10)

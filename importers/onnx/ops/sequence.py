@@ -39,7 +39,7 @@ from relax2xla.importers.onnx.engine.objects import (
     tensor_from,
     typed,
 )
-from relax2xla.importers.onnx.ops.strings import is_text
+from relax2xla.importers.onnx.ops.strings import is_text, rank_of
 from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.index import joined
@@ -159,9 +159,17 @@ def split_to_sequence(
     ctx: Context, input: Expr, split: Expr | None = None, *, axis: int = 0, keepdims: int = 1
 ) -> Any:
     """In parts of one length (a scalar), of these lengths, or of one entry each."""
+    kept = split is not None or bool(choice(keepdims, (0, 1), "keepdims"))
+    if is_text(input):
+        rank = rank_of(ctx, input)
+        each = scalar(1, "int64") if split is None else split
+        at, ndim = axis, -1
+        if rank is not None:
+            at, ndim = axis_of(axis, rank), rank - (not kept)
+        kind = Kind(True, dtype=TEXT, ndim=ndim)
+        return held(ctx, R.sequence.split(input, each, at, int(kept)), kind)
     at = axis_of(axis, ndim_of(input))
     size = dims_of(input)[at]
-    kept = split is not None or bool(choice(keepdims, (0, 1), "keepdims"))
     given = None if split is None else constant_value(ctx.builder, split)
     if isinstance(size, int) and size <= PARTS_LIMIT and (split is None or given is not None):
         lengths = [1] * size

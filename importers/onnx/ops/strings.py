@@ -82,7 +82,7 @@ def strings_too(*at: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
     ``at``: which of its inputs may be strings; without any, all. What moves are the places of the
     strings, which the host looks up in the end, or, of a classifier's labels, the numbers that
-    stand for them.
+    stand for them. So a ``reduction`` is refused, which would compute with these.
     """
 
     def decorate(converter: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,6 +94,8 @@ def strings_too(*at: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 return converter(ctx, *args, **kwargs)
             if len(text) < len(own):
                 raise ValueError("it is given strings and numbers, which are of different types")
+            if kwargs.get("reduction", "none") != "none":
+                raise Unsupported(f"a reduction of strings ({kwargs['reduction']})")
             pool, numbered = _numbered(ctx, [args[i] for i in own])
             given = list(args)
             for i, numbers in zip(own, numbered, strict=True):

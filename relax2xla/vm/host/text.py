@@ -125,6 +125,15 @@ def places(x: Any) -> Array:
     return np.arange(array.size, dtype=np.int64).reshape(array.shape)
 
 
+@host("relax.text.ranks")
+def ranks(x: Any) -> Array:
+    """Python's order, of code points, which is that of their bytes in UTF-8."""
+    array = strings(x, "x")
+    flat = array.reshape(-1).tolist()
+    before = {word: i for i, word in enumerate(sorted(set(flat)))}
+    return np.array([before[word] for word in flat], np.int64).reshape(array.shape)
+
+
 @host("relax.text.take")
 def take(x: Any, at: Array) -> Array:
     """A look-up. CallError for a place that is not there, which XLA would have clamped."""

@@ -125,6 +125,16 @@ def test_operators_that_take_no_strings_refuse_them() -> None:
         from_onnx(made)
 
 
+@pytest.mark.parametrize("op", ["ScatterElements", "ScatterND"])
+def test_strings_are_not_reduced(op: str) -> None:
+    nodes = [ints(0, 0), helper.make_node("Constant", [], ["s"], value_ints=[2, 1])]
+    nodes += [helper.make_node("Reshape", ["n", "s"], ["i"]), word("p", "q")]
+    given = ["x", "i" if op == "ScatterND" else "n", "w"]
+    made = model([*nodes, helper.make_node(op, given, ["y"], reduction="max")], [2], {"y": STRING})
+    with pytest.raises(OpNotImplemented, match=r"a reduction of strings \(max\)"):
+        from_onnx(made)
+
+
 def ints(*values: int) -> Any:
     return helper.make_node("Constant", [], ["n"], value_ints=values)
 
@@ -185,6 +195,66 @@ MOVED: list[tuple[str, list[Any], dict[str, int]]] = [
             helper.make_node("Compress", ["x", "f"], ["y"]),
         ],
         {"y": STRING},
+    ),
+    (
+        "ScatterElements",
+        [
+            ints(1, 0),
+            helper.make_node("Reshape", ["n", "m"], ["i"]),
+            word("p", "q"),
+            helper.make_node("Reshape", ["w", "m"], ["u"]),
+            helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=1),
+        ],
+        {"y": STRING},
+    ),
+    (
+        "ScatterND",
+        [
+            ints(1, 0),
+            helper.make_node("Reshape", ["n", "m"], ["i"]),
+            word("p", "q", "r", "s", "t", "u"),
+            helper.make_node("Constant", [], ["s"], value_ints=[2, 3]),
+            helper.make_node("Reshape", ["w", "s"], ["u"]),
+            helper.make_node("ScatterND", ["x", "i", "u"], ["y"]),
+        ],
+        {"y": STRING},
+    ),
+    (
+        "Unique",
+        [helper.make_node("Unique", ["x"], ["y", "i", "j", "n"])],
+        {"y": STRING, "i": INT64, "j": INT64, "n": INT64},
+    ),
+    (
+        "Unique, unsorted",
+        [helper.make_node("Unique", ["x"], ["y", "i", "j", "n"], sorted=0)],
+        {"y": STRING, "i": INT64, "j": INT64, "n": INT64},
+    ),
+    (
+        "Unique, of rows",
+        [
+            helper.make_node("Concat", ["x", "x"], ["t"], axis=0),
+            helper.make_node("Unique", ["t"], ["y", "i", "j", "n"], axis=0),
+        ],
+        {"y": STRING, "i": INT64, "j": INT64, "n": INT64},
+    ),
+    (
+        "SplitToSequence",
+        [
+            helper.make_node("SplitToSequence", ["x"], ["t"], axis=-1, keepdims=0),
+            helper.make_node("Constant", [], ["l"], value_int=-1),
+            helper.make_node("SequenceAt", ["t", "l"], ["y"]),
+        ],
+        {"y": STRING},
+    ),
+    (
+        "SplitToSequence, of lengths",
+        [
+            ints(1, 2),
+            helper.make_node("SplitToSequence", ["x", "n"], ["t"], axis=1),
+            helper.make_node("ConcatFromSequence", ["t"], ["y"], axis=-1),
+            helper.make_node("SequenceLength", ["t"], ["z"]),
+        ],
+        {"y": STRING, "z": INT64},
     ),
     ("Shape", [helper.make_node("Shape", ["x"], ["y"])], {"y": INT64}),
     ("Size", [helper.make_node("Size", ["x"], ["y"])], {"y": INT64}),
