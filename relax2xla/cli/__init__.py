@@ -5,6 +5,7 @@ Starting it loads neither jax, torch nor onnx: each command imports what it need
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -31,8 +32,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = _in_front([w for w in words if w != "--debug"])
     if arguments is None:
+        _open_closed_streams()
         return supervised(lambda: _main(words, debug), debug)
     return _main(words, debug)
+
+
+def _open_closed_streams() -> None:
+    """Standard streams that the caller closed lead nowhere.
+
+    Python has None for them, and the next file that is opened would get their descriptor.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode)  # noqa: SIM115 (for as long as the process lives)
+            setattr(sys, name, stream)
+            with contextlib.suppress(OSError):
+                os.fstat(number)  # someone has it by now
+                continue
+            os.dup2(stream.fileno(), number)
 
 
 def _in_front(words: Sequence[str]) -> list[str]:

@@ -145,6 +145,18 @@ def test_no_command_writes_over_what_it_reads(
     assert Path(target).read_bytes() == before
 
 
+def test_numbers_may_be_longer_than_the_name_of_a_file(cli: Cli, tmp_path: Path) -> None:
+    file, out = tmp_path / "model.mlir", tmp_path / "out.npy"
+    file.write_text(
+        "module { func.func public @main(%a: tensor<400xf32>) -> tensor<400xf32> {"
+        " return %a : tensor<400xf32> } }"
+    )
+    numbers = np.arange(400, dtype=np.float32)
+    done = cli("run", file, "-i", f"arg0={','.join(map(str, numbers))}", "-o", out)
+    assert done.code == 0, done.err
+    np.testing.assert_array_equal(np.load(out), numbers)
+
+
 def test_an_unsupported_operator(cli: Cli, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     h, T = onnx.helper, onnx.TensorProto

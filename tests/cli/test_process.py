@@ -101,6 +101,61 @@ def test_an_interruption_leaves_nothing_behind(number: signal.Signals, tmp_path:
     assert [p.name for p in tmp_path.iterdir()] == ["model.relax"]
 
 
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="alarms of POSIX")
+@pytest.mark.parametrize("module", ["drops", "lasts"])
+def test_an_interruption_in_an_import_is_not_lost(module: str, tmp_path: Path) -> None:
+    """A module that drops exceptions, and one whose import does not end, which a second ends."""
+    (tmp_path / "drops.py").write_text(
+        "import os, signal, time\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(0.1)\n"
+        "except BaseException: pass\n"
+    )
+    (tmp_path / "lasts.py").write_text(
+        "import os, signal, time\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(0.6)\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(60)\n"
+    )
+    code = (
+        "import os, time\n"
+        "from relax2xla.cli.process.signals import signals\n"
+        "with signals():\n"
+        f"    import {module}\n"
+        "    time.sleep(0.5)\n"
+        "    print('went on')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])},
+    )
+    assert done.returncode == 128 + signal.SIGTERM
+    assert done.stdout == ""
+    assert set(done.stderr.split("\n")) == {"", "relax2xla: interrupted"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="descriptors of POSIX")
+def test_streams_that_are_closed_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "model.relax").write_text(RELAX)
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        words = f"exec '{sys.executable}' -m relax2xla convert model.relax -o out.mlir {closed}"
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            words, shell=True, cwd=tmp_path, capture_output=True, text=True, env=env, check=False
+        )
+        assert (done.returncode, "error" in done.stderr) == (0, False)
+        out = tmp_path / "out.mlir"
+        assert out.read_text().rstrip().endswith("}")
+        out.unlink()
+
+
 def test_a_closed_pipe_is_no_error_message(tmp_path: Path) -> None:
     (tmp_path / "model.relax").write_text(RELAX)
     read, write = os.pipe()

@@ -8,13 +8,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from types import FrameType
 from typing import Final
 
 NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
+_ALARMS: Final = (signal.SIGALRM,) if hasattr(signal, "setitimer") else ()
 # Seconds that Python has to notice a signal before the process is ended from another thread.
 _GRACE: Final = 0.5
+# Seconds from one look whether the import is over that a signal came in to the next, and for all.
+_LOOK: Final = 0.005
+_PATIENCE: Final = 5.0
 _SHOW_CURSOR: Final = "\x1b[?25h"
 
 
@@ -31,10 +35,12 @@ class Interrupted(SystemExit):
 
 
 @contextlib.contextmanager
-def handled(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
+def handled(
+    handler: Callable[[int, FrameType | None], None], numbers: Sequence[signal.Signals] = NUMBERS
+) -> Generator[None]:
     """Ctrl-C and a polite kill go to ``handler``; outside the main thread, nothing changes."""
     try:
-        before = {n: signal.signal(n, handler) for n in NUMBERS}
+        before = {n: signal.signal(n, handler) for n in numbers}
     except ValueError:  # not the main thread, which has the signals
         yield
         return
@@ -47,20 +53,51 @@ def handled(handler: Callable[[int, FrameType | None], None]) -> Generator[None]
 
 @contextlib.contextmanager
 def signals() -> Generator[None]:
-    """Ctrl-C and a polite kill end the command, after what it was writing has been cleaned up."""
+    """Ctrl-C and a polite kill end the command, after what it was writing has been cleaned up.
+
+    In an import they wait for its end, for ``_PATIENCE``: libraries drop an exception in theirs, so
+    that the command would go on, or end the process. Another signal does not wait.
+    """
 
     first: list[float] = []
+    put_off: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
         # Ctrl-C reaches a whole group of processes, and those that wait for us pass it on as well.
         if first and time.monotonic() - first[0] < _GRACE:
             return
+        waits = not first and _importing(frame)
         first[:] = [time.monotonic()]
         sys.stderr.write("\nrelax2xla: interrupted\n")
-        raise Interrupted(128 + number)
+        if waits:
+            put_off[:] = [number]
+            signal.setitimer(signal.ITIMER_REAL, _LOOK, _LOOK)
+        else:
+            raise Interrupted(128 + number)
 
-    with handled(stop):
-        yield
+    def look(_: int, frame: FrameType | None) -> None:
+        if put_off and (not _importing(frame) or time.monotonic() - first[0] > _PATIENCE):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise Interrupted(128 + put_off.pop())
+
+    with handled(stop), handled(look, _ALARMS):
+        try:
+            yield
+            if put_off:
+                raise Interrupted(128 + put_off.pop())
+        finally:
+            if _ALARMS:
+                put_off.clear()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a module is being loaded, where the system has alarms to look again by."""
+    while _ALARMS and frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,7 +115,7 @@ _NUMBERS = re.compile(rf"(?:{_NUMBER})(?:,(?:{_NUMBER}))*,?", re.ASCII)
 def _literal(word: str, leaves: Sequence[Leaf], names: Mapping[str, int]) -> Array | None:
     """The array of ``NAME=1,2.5``, in the shape and dtype of the input; None for a file."""
     name, _, text = word.partition("=")
-    if name not in names or not _NUMBERS.fullmatch(text.lower()) or Path(text).exists():
+    if name not in names or not _NUMBERS.fullmatch(text.lower()) or os.path.exists(text):
         return None
     info = leaves[names[name]].info
     if not isinstance(info, TensorStructInfo):
@@ -147,7 +148,7 @@ def files_in(words: Sequence[str]) -> list[Path]:
 def _split(word: str, names: Mapping[str, int]) -> tuple[str | None, Path]:
     """``NAME=FILE`` or ``FILE``; a path may itself hold an equals sign."""
     name, equals, path = word.partition("=")
-    if equals and (name in names or not Path(word).exists()):
+    if equals and (name in names or not os.path.exists(word)):
         return name, Path(path)
     return None, Path(word)
 
