@@ -28,6 +28,7 @@ from relax2xla.op.shared.checks import (
     with_dtype,
 )
 from relax2xla.op.shared.lowering import (
+    binary,
     broadcast_in_dim,
     chlo,
     compare,
@@ -267,7 +268,16 @@ def clip(x: Expr, min: PrimLike, max: PrimLike) -> Rule:
         rank = known.ndim if isinstance(known, TensorStructInfo) else 0
         if not isinstance(known, PrimStructInfo | TensorStructInfo) or rank not in (-1, 0):
             raise OpError(f"`{name}` must be a number or a tensor of rank 0; got {show(known)}")
-    return info, lambda: hlo("clamp", _bound(x, min, "min"), x, _bound(x, max, "max"))
+
+    def lower() -> Expr:
+        low, high = _bound(x, min, "min"), _bound(x, max, "max")
+        if info.dtype != "bool":
+            return hlo("clamp", low, x, high)
+        # XLA has no clamp of these.
+        low, high = (broadcast_in_dim(b, shape_of(x), ()) for b in (low, high))
+        return binary("and", binary("or", x, low), high)
+
+    return info, lower
 
 
 def _bound(x: Expr, bound: Expr, name: str) -> Expr:

@@ -98,6 +98,10 @@ def test_integers_divided_by_zero_and_minus_one():
     check(rows(*made))
 
 
+BITS = np.array([False, True])
+BOUNDS = [(False, True), (True, True), (False, False)]
+
+
 def test_unary_operators_without_elements_and_axes():
     floats = (*UNARY, *ANY_UNARY, "negative", *(f"nn.{n}" for n in TORCH))
     check(
@@ -107,6 +111,7 @@ def test_unary_operators_without_elements_and_axes():
             ("nn.relu", (), (-ONE,), lambda x: np.float32(0)),
             ("isnan", (), (np.float32(np.nan),), np.isnan),
             ("clip", (1, 2), (NONE,), lambda x: x),
+            *(("clip", bounds, (BITS,), lambda x, b=bounds: np.clip(x, *b)) for bounds in BOUNDS),
             ("astype", ("int8",), (NONE,), lambda x: x.astype(np.int8)),
         )
     )
