@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from relax2xla.analysis.struct_infos import free_symbolic_vars
-from relax2xla.analysis.variables import free_vars
+from relax2xla.analysis.variables import all_global_vars, free_vars
 from relax2xla.ir import (
     Call,
     DataflowBlock,
@@ -28,10 +28,11 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.lattice import Mismatch, SymMap, substitute, unify
-from relax2xla.ir.rewrite import Rewriter, bindings_of
+from relax2xla.ir.rewrite import Rewriter
 from relax2xla.op.intrinsic import call_tir_op
 from relax2xla.tir import PrimFunc
 from relax2xla.transform.core import Pass, PassContext, register
+from relax2xla.transform.lower.kernel_rows import rows_for
 from relax2xla.transform.normal.inline import inline_calls
 
 Origins = Mapping[str, Function]
@@ -89,9 +90,12 @@ def _is_plain(info: StructInfo) -> bool:
 
 
 def origins_in(mod: IRModule) -> Origins:
-    """What the loop-level functions of ``mod`` were made of, where that is known."""
-    kernels = {g.name_hint: f for g, f in mod.items() if isinstance(f, PrimFunc)}
-    return {name: f.origin for name, f in kernels.items() if f.origin is not None}
+    """What the loop-level functions of ``mod`` were made of, where that is known.
+
+    Not of those for whose name a program has registered rows, which take their place.
+    """
+    known = {g.name_hint: f for g, f in mod.items() if isinstance(f, PrimFunc) and f.origin}
+    return {name: f.origin for name, f in known.items() if rows_for(name) is None}
 
 
 def restored(func: Function, origins: Origins) -> Function:
@@ -129,9 +133,7 @@ def _fits(origin: Function, call: Call, args: Sequence[Expr]) -> bool:
 def whole_origin(func: Function, origins: Origins) -> Function | None:
     """``func``, whose kernels become one, as operators; None where that is not known of each."""
     made = restored(func, origins)
-    if any(isinstance(b.value, Call) and b.value.op is call_tir_op for b in bindings_of(made.body)):
-        return None
-    return _function(made.params, made.body)
+    return None if all_global_vars(made) else _function(made.params, made.body)
 
 
 @register()

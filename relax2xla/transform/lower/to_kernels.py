@@ -87,7 +87,6 @@ class _ToKernels(PyExprMutator):
         self.builder_.begin_block(self.builder_.current_block_is_dataflow())
         try:
             made = self.builder_.normalize(self._for_device(rule(self.builder_, call)))
-            self._note_origin(call, made)
         except Stays as e:
             self.builder_.end_block()
             self.kept(call.op.name, str(e))
@@ -109,24 +108,22 @@ class _ToKernels(PyExprMutator):
             return own
         made = FORMS.get(op.name)
         if made is not None and (known or op.name in _UNSIZED):
-            return lambda builder, call: made(Site(builder, call))
+            return lambda builder, call: self._noted(call, made(Site(builder, call)))
         if op.name not in _DONE:
             why = "" if known else "the shapes of its operands and of its result are not all known"
             self.kept(op.name, why)
         return None
 
-    def _note_origin(self, call: Call, made: Expr) -> None:
-        """Remember what a kernel was made of, where it is all that a form has made of ``call``."""
-        assert isinstance(call.op, Op)
-        if call.op.name in self.custom or not isinstance(made, Call) or made.op is not call_tir_op:
-            return
-        callee, tensors = made.args[0], made.args[1]
-        assert isinstance(callee, GlobalVar)
-        assert isinstance(tensors, Tuple)
-        if len(made.args) == 2 and callee not in self.origins:
-            origin = origin_of(call, tensors.fields)
+    def _noted(self, call: Call, made: Expr) -> Expr:
+        """``made``, what a form has made of ``call``; which call it was is known of its kernel."""
+        if isinstance(made, Call) and made.op is call_tir_op:
+            callee, tensors, *numbers = made.args
+            assert isinstance(callee, GlobalVar)
+            assert isinstance(tensors, Tuple)
+            origin = None if numbers else origin_of(call, tensors.fields)
             if origin is not None:
-                self.origins[callee] = origin
+                self.origins.setdefault(callee, origin)
+        return made
 
     def _for_device(self, made: Expr) -> Expr:
         """``made``, of a function of its own for the target on which its result is."""

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import relax2xla as rx
-from relax2xla import op, tir
+from relax2xla import op, tir, topi
 from relax2xla.ir import Function, IRModule, assert_structural_equal, structural_equal
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.script import ir as I
 from relax2xla.script import relax as R
+from relax2xla.script import tir as T
 from relax2xla.tir import PrimFunc
 from relax2xla.transform import (
     AnnotateTIROpPattern,
@@ -25,6 +26,7 @@ from relax2xla.transform import (
     Sequential,
     get_pipeline,
 )
+from relax2xla.transform.lower import kernel_rows
 from tests.transform.lower.kernel_cases import CASES
 from tests.transform.lower.test_to_kernels import CALLED, module, ops_of, values
 
@@ -160,3 +162,60 @@ def test_several_results_and_functions() -> None:
     want = np.concatenate([data[4:], np.exp(data[:2]), data[2:4]], axis=1)
     for each in itertools.chain([made, restored]):
         np.testing.assert_allclose(result(each, data), want, rtol=1e-6)
+
+
+def test_what_a_program_makes_of_an_operator_stays() -> None:
+    mod, x = network()
+
+    def halves(bb: Any, call: Any) -> Any:
+        return bb.call_te(lambda t: topi.multiply(t, tir.const(0.5, "float32")), call.args[0])
+
+    made = LegalizeOps({"relax.nn.relu": halves}, to="kernels")(mod)
+    assert "relax.nn.relu" not in ops_of(RestoreOperators()(made))
+    assert np.abs(result(made, x) - result(mod, x)).max() > 0.1
+
+
+def test_rows_that_are_registered_take_the_place_of_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mod, _ = network()
+    monkeypatch.setitem(kernel_rows._ROWS, "relu", lambda call: (call.tensors[0],))
+    found = ops_of(RestoreOperators()(KERNELS(mod)))
+    assert "relax.nn.relu" not in found
+    assert "relax.nn.conv2d" in found
+
+
+def test_a_kernel_that_changes_an_argument_is_in_none() -> None:
+    @I.ir_module
+    class Module:
+        @T.prim_func(private=True)
+        def one_more(x: T.Buffer((8,), "float32")):
+            for i in range(8):
+                with T.block("add"):
+                    v = T.axis.spatial(8, i)
+                    x[v] = x[v] + T.float32(1)
+
+        @R.function(private=True)
+        def fused(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
+            R.func_attr({"Primitive": True})
+            cls = Module
+            with R.dataflow():
+                y = R.exp(x)
+                z = R.call_tir_inplace(
+                    cls.one_more, (y,), inplace_indices=[0], out_sinfo=R.Tensor((8,), "float32")
+                )
+                R.output(z)
+            return z
+
+        @R.function
+        def main(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
+            cls = Module
+            with R.dataflow():
+                z = cls.fused(x)
+                R.output(z)
+            return z
+
+    made = FuseTIR()(KERNELS(Module))
+    assert [k.origin for k in kernels(made)] == [None]
+    x = np.linspace(-1, 1, 8, dtype=np.float32)
+    np.testing.assert_allclose(result(made, x), np.exp(x) + 1, rtol=1e-6)

@@ -11,6 +11,7 @@ from relax2xla.transform.lower.te_forms.table import (
     Form,
     Site,
     Stays,
+    as_list,
     form,
     shape_of,
     value_of_shape,
@@ -77,17 +78,17 @@ def expand_dims(data: te.Tensor, axis: Sequence[int]) -> te.Tensor:
 
 @form("relax.permute_dims")
 def _(s: Site) -> Expr:
-    return s.te(topi.transpose, s.x, _list(s.attrs["axes"]))
+    return s.te(topi.transpose, s.x, as_list(s.attrs["axes"]))
 
 
 @form("relax.squeeze")
 def _(s: Site) -> Expr:
-    return s.te(topi.squeeze, s.x, _list(s.attrs["axis"]))
+    return s.te(topi.squeeze, s.x, as_list(s.attrs["axis"]))
 
 
 @form("relax.split")
 def _(s: Site) -> Expr:
-    return s.te(topi.split, s.x, _list(s.attrs["indices_or_sections"]), s.attrs["axis"])
+    return s.te(topi.split, s.x, as_list(s.attrs["indices_or_sections"]), s.attrs["axis"])
 
 
 @form("relax.repeat")
@@ -107,7 +108,7 @@ def repeat(data: te.Tensor, repeats: int, axis: int | None) -> te.Tensor:
 
 @form("relax.tile")
 def _(s: Site) -> Expr:
-    return s.te(topi.tile, s.x, _list(s.attrs["repeats"]))
+    return s.te(topi.tile, s.x, as_list(s.attrs["repeats"]))
 
 
 @form("relax.flip")
@@ -116,7 +117,3 @@ def _(s: Site) -> Expr:
     if not isinstance(axis, int):
         raise Stays("it turns several axes")
     return s.te(topi.flip, s.x, axis)
-
-
-def _list(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

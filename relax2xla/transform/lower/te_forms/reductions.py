@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from relax2xla import te, tir, topi
-from relax2xla.transform.lower.te_forms.table import Form, form
+from relax2xla.transform.lower.te_forms.table import Form, as_list, form
 
 
 def _count(x: te.Tensor, axis: Any) -> Any:
@@ -49,10 +49,8 @@ OVER_AXES: Final[dict[str, Callable[..., te.Tensor]]] = {
 
 def _over_axes(name: str) -> Form:
     def rule(s: Any) -> Any:
-        axis = s.attrs["axis"]
-        # What call_te takes as a list comes as a list.
-        axes = list(axis) if isinstance(axis, tuple) else axis
-        return s.te(OVER_AXES[name], s.x, axes, s.attrs["keepdims"], name=name)
+        axes, keepdims = as_list(s.attrs["axis"]), s.attrs["keepdims"]
+        return s.te(OVER_AXES[name], s.x, axes, keepdims, name=name)
 
     return rule
 

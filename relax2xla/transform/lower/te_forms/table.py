@@ -155,6 +155,11 @@ def plain(x: Expr) -> Any:
     return x.data.item() if isinstance(x, Constant) and x.data.shape == () else x
 
 
+def as_list(value: Any) -> Any:
+    """A tuple as a list, as call_te takes it; anything else as it is."""
+    return list(value) if isinstance(value, tuple) else value
+
+
 def prim(x: Expr) -> Any:
     """The value of an operand that is a number."""
     if not isinstance(x, PrimValue):

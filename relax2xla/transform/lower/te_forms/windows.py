@@ -11,6 +11,7 @@ from relax2xla.transform.lower.te_forms.table import (
     Form,
     Site,
     Stays,
+    as_list,
     form,
     one_layout,
     shape_of,
@@ -22,10 +23,6 @@ _CONVOLUTIONS: Final[dict[str, Callable[..., te.Tensor]]] = {
     "conv3d": topi.nn.conv,
 }
 _LETTERS: Final = {1: "W", 2: "HW", 3: "DHW"}
-
-
-def _numbers(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _want_known_channels(s: Site, data_layout: str, kernel_layout: str) -> None:
@@ -46,7 +43,7 @@ def _convolution(name: str) -> Form:
             raise Stays(f"channels are split in {' or '.join(layouts)}")
         _want_known_channels(s, *layouts)
         strides, padding, dilation = (
-            _numbers(s.attrs[n]) for n in ("strides", "padding", "dilation")
+            as_list(s.attrs[n]) for n in ("strides", "padding", "dilation")
         )
         return s.te(
             *(_CONVOLUTIONS[name], *s.args, strides, padding, dilation, s.attrs["groups"]),
@@ -77,7 +74,7 @@ def _transposed(rank: int) -> Form:
         if any(d != 1 for d in s.attrs["dilation"]):
             raise Stays("it is dilated")
         strides, padding, extra = (
-            _numbers(s.attrs[n]) for n in ("strides", "padding", "output_padding")
+            as_list(s.attrs[n]) for n in ("strides", "padding", "output_padding")
         )
         return s.te(
             *(_TRANSPOSED[rank], *s.args),
@@ -106,7 +103,7 @@ def _pool(kind: str, rank: int) -> Form:
     def rule(s: Site) -> Expr:
         one_layout(s, "layout")
         window = ("pool_size", "strides", "dilation", "padding")
-        kernel, stride, dilation, padding = (_numbers(s.attrs[n]) for n in window)
+        kernel, stride, dilation, padding = (as_list(s.attrs[n]) for n in window)
         counted = {} if kind == "max" else {"count_include_pad": s.attrs["count_include_pad"]}
         return s.te(
             *(_POOLS[rank], s.x, kernel, stride, dilation, padding, kind),
@@ -129,7 +126,7 @@ _ADAPTIVE: Final[dict[int, Callable[..., te.Tensor]]] = {
 def _adaptive(rank: int) -> Form:
     def rule(s: Site) -> Expr:
         one_layout(s, "layout")
-        layout, sizes = s.attrs["layout"], _numbers(s.attrs["output_size"])
+        layout, sizes = s.attrs["layout"], as_list(s.attrs["output_size"])
 
         def adaptive(data: te.Tensor, output_size: Any) -> te.Tensor:
             if output_size is None:  # those that there are
