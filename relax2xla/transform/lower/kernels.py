@@ -17,6 +17,7 @@ from relax2xla.ir import (
     Expr,
     Function,
     GlobalVar,
+    IRModule,
     Op,
     SeqExpr,
     ShapeExpr,
@@ -38,6 +39,11 @@ from relax2xla.transform.lower.kernel_rows import KernelCall, rows_for, rows_of
 
 Kernels = Mapping[GlobalVar, PrimFunc]
 KERNEL_CALLS: Final = {op.name for op in (call_tir_op, call_tir_inplace_op, call_tir_with_grad_op)}
+
+
+def prim_funcs(mod: IRModule) -> Kernels:
+    """The loop-level functions of a module."""
+    return {g: f for g, f in mod.items() if isinstance(f, PrimFunc)}
 
 
 def is_kernel_call(call: Call) -> bool:

@@ -68,7 +68,6 @@ from relax2xla.ir.rewrite import (
 from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.op.shared.lowering import symbolic_dims
 from relax2xla.stablehlo.table import TABLE
-from relax2xla.tir import PrimFunc
 from relax2xla.transform.core import (
     ROWS,
     UNDIVIDED,
@@ -85,7 +84,8 @@ from relax2xla.transform.lower.dynamic_rows import (
     is_symbolic,
     name_dimensions,
 )
-from relax2xla.transform.lower.kernels import Kernels, is_kernel_call, lower_call
+from relax2xla.transform.lower.kernels import Kernels, is_kernel_call, lower_call, prim_funcs
+from relax2xla.transform.lower.leaves import pack, unpack
 from relax2xla.transform.lower.replay import Key, Record, key_of
 from relax2xla.transform.lower.to_kernels import to_kernels
 
@@ -537,25 +537,6 @@ def _with_leaves(node: Expr, leaves: Sequence[Expr]) -> Expr:
     return Call(op, args, node.attrs, node.sinfo_args, node.span, struct_info=known)
 
 
-def unpack(value: Expr, info: StructInfo) -> list[Expr]:
-    """The leaves of a nested tuple value, in order."""
-    if not isinstance(info, TupleStructInfo):
-        return [value]
-    return [leaf for i, f in enumerate(info.fields) for leaf in unpack(value[i], f)]
-
-
-def pack(leaves: Sequence[Expr], info: StructInfo) -> Expr:
-    """The nested tuple of ``info`` from its leaves; inverse of :func:`unpack`."""
-    rest = iter(leaves)
-
-    def build(part: StructInfo) -> Expr:
-        if not isinstance(part, TupleStructInfo):
-            return next(rest)
-        return Tuple([build(f) for f in part.fields])
-
-    return build(info)
-
-
 def _is_size(call: Call) -> bool:
     """Whether ``call`` is the value of symbolic dimensions, which dynamic_rows.py computes."""
     return (
@@ -631,7 +612,7 @@ class LegalizeOps(Pass):
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         if self.to == "kernels":
-            return to_kernels(mod, self.custom, _warn_of_kernel if self.warns else _keep)
+            return to_kernels(mod, self.custom, self.warns)
         new = dict(mod.functions)
         kernels = prim_funcs(mod)
         builder = BlockBuilder(mod)
@@ -693,20 +674,6 @@ def _recursive(mod: IRModule) -> set[GlobalVar]:
         new = {g for g, called in callers.items() if g not in found and called & new}
         found |= new
     return found
-
-
-def prim_funcs(mod: IRModule) -> Kernels:
-    """The loop-level functions of a module."""
-    return {g: f for g, f in mod.items() if isinstance(f, PrimFunc)}
-
-
-def _keep(name: str, why: str) -> None:
-    """Let an operator stay that has no loop-level form."""
-
-
-def _warn_of_kernel(name: str, why: str) -> None:
-    reason = f" here, for {why}" if why else ""
-    warnings.warn(f"{name} has no loop-level form{reason}; it stays", stacklevel=2)
 
 
 def _leave(name: str) -> None:

@@ -30,9 +30,9 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import Mismatch, SymMap, substitute, unify
 from relax2xla.ir.rewrite import Rewriter
 from relax2xla.op.intrinsic import call_tir_op
-from relax2xla.tir import PrimFunc
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.lower.kernel_rows import rows_for
+from relax2xla.transform.lower.kernels import prim_funcs
 from relax2xla.transform.normal.inline import inline_calls
 
 Origins = Mapping[str, Function]
@@ -41,11 +41,8 @@ Origins = Mapping[str, Function]
 
 def with_origins(mod: IRModule, origins: Mapping[GlobalVar, Function]) -> IRModule:
     """``mod`` with what its loop-level functions were made of."""
-    made = {
-        g: f.with_origin(origins[g])
-        for g, f in mod.items()
-        if isinstance(f, PrimFunc) and g in origins
-    }
+    kernels = prim_funcs(mod).items()
+    made = {g: f.with_origin(origins[g]) for g, f in kernels if g in origins}
     return mod.replace({**mod.functions, **made}) if made else mod
 
 
@@ -94,8 +91,8 @@ def origins_in(mod: IRModule) -> Origins:
 
     Not of those for whose name a program has registered rows, which take their place.
     """
-    known = {g.name_hint: f for g, f in mod.items() if isinstance(f, PrimFunc) and f.origin}
-    return {name: f.origin for name, f in known.items() if rows_for(name) is None}
+    known = {g.name_hint: f.origin for g, f in prim_funcs(mod).items() if f.origin is not None}
+    return {name: origin for name, origin in known.items() if rows_for(name) is None}
 
 
 def restored(func: Function, origins: Origins) -> Function:

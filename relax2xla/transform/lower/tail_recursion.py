@@ -48,7 +48,7 @@ from relax2xla.ir.lattice import free_symbolic_vars, is_base_of
 from relax2xla.ir.rewrite import bindings_of, post_order_deep
 from relax2xla.ir.struct_info import flatten_info
 from relax2xla.transform.core import Pass, PassContext, register
-from relax2xla.transform.lower.legalize import pack, unpack
+from relax2xla.transform.lower.leaves import pack, unpack
 from relax2xla.transform.normal.inline import inline_calls
 
 

@@ -6,6 +6,7 @@ of TVM v0.20 for what is replaced: a call whose shapes are all known, symbolic o
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -37,8 +38,6 @@ from relax2xla.transform.lower.te_forms import packed
 from relax2xla.transform.lower.te_forms.table import FORMS, Site, Stays
 
 Rule = Callable[[BlockBuilder, Call], Expr]
-# Told of an operator that stays, and why.
-Kept = Callable[[str, str], None]
 
 # What needs no shapes, for a function of the runtime takes the operands as they are.
 _UNSIZED: Final = frozenset(f"relax.{name}" for name in packed.PACKED)
@@ -46,12 +45,12 @@ _UNSIZED: Final = frozenset(f"relax.{name}" for name in packed.PACKED)
 _DONE: Final = frozenset({"relax.call_tir", "relax.call_dps_packed", "relax.call_pure_packed"})
 
 
-def to_kernels(mod: IRModule, custom: Mapping[str, Rule], kept: Kept) -> IRModule:
+def to_kernels(mod: IRModule, custom: Mapping[str, Rule], warns: bool) -> IRModule:
     """``mod`` with calls of loop-level functions in place of operators that have a form.
 
-    ``custom``: rules by operator name that take precedence.
+    ``custom``: rules by operator name that take precedence. ``warns``: of each operator that stays.
     """
-    lowered = _ToKernels(mod, custom, kept)
+    lowered = _ToKernels(mod, custom, warns)
     for gvar, func in mod.relax_functions().items():
         made = lowered.visit_expr(func)
         assert isinstance(made, Function)
@@ -68,9 +67,9 @@ def to_kernels(mod: IRModule, custom: Mapping[str, Rule], kept: Kept) -> IRModul
 
 @mutator
 class _ToKernels(PyExprMutator):
-    def __init__(self, mod: IRModule, custom: Mapping[str, Rule], kept: Kept) -> None:
+    def __init__(self, mod: IRModule, custom: Mapping[str, Rule], warns: bool) -> None:
         super().__init__(mod)
-        self.custom, self.kept = custom, kept
+        self.custom, self.warns = custom, warns
         # Functions that have another one for a device beside them.
         self.replaced: set[GlobalVar] = set()
         # What functions were made of.
@@ -89,7 +88,7 @@ class _ToKernels(PyExprMutator):
             made = self.builder_.normalize(self._for_device(rule(self.builder_, call)))
         except Stays as e:
             self.builder_.end_block()
-            self.kept(call.op.name, str(e))
+            self._leave(call.op.name, str(e))
             return call
         except (TVMError, TypeError, ValueError) as e:  # of te or topi, which know of no operator
             e.add_note(f"  while making a loop-level function of {call.op.describe(call)}")
@@ -111,8 +110,14 @@ class _ToKernels(PyExprMutator):
             return lambda builder, call: self._noted(call, made(Site(builder, call)))
         if op.name not in _DONE:
             why = "" if known else "the shapes of its operands and of its result are not all known"
-            self.kept(op.name, why)
+            self._leave(op.name, why)
         return None
+
+    def _leave(self, name: str, why: str) -> None:
+        """Let an operator stay that has no loop-level form."""
+        if self.warns:
+            reason = f" here, for {why}" if why else ""
+            warnings.warn(f"{name} has no loop-level form{reason}; it stays", stacklevel=2)
 
     def _noted(self, call: Call, made: Expr) -> Expr:
         """``made``, what a form has made of ``call``; which call it was is known of its kernel."""

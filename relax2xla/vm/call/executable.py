@@ -19,8 +19,7 @@ from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.prelude import derived
 from relax2xla.transform.core import Pass, PassContext
 from relax2xla.transform.export import to_stablehlo
-from relax2xla.transform.lower.kernels import KernelForm, by_name, kernel_forms
-from relax2xla.transform.lower.legalize import prim_funcs
+from relax2xla.transform.lower.kernels import KernelForm, by_name, kernel_forms, prim_funcs
 from relax2xla.transform.params.lift_weights import Lifted
 from relax2xla.vm.call.in_place import Places
 from relax2xla.vm.call.packing import Packs, packs_of

@@ -44,8 +44,8 @@ from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.specialise import static_program, with_main
 from relax2xla.transform.core import Pass, run_alone, run_on_function
 from relax2xla.transform.export import is_high, lowered
-from relax2xla.transform.lower.kernels import is_kernel_call
-from relax2xla.transform.lower.legalize import LegalizeStatic, Lowering, prim_funcs
+from relax2xla.transform.lower.kernels import is_kernel_call, prim_funcs
+from relax2xla.transform.lower.legalize import LegalizeStatic, Lowering
 from relax2xla.transform.lower.safe_division import ShieldDivisions
 from relax2xla.transform.lower.workers import WORKERS, as_manual
 

@@ -47,8 +47,8 @@ from relax2xla.ir.traits import Foreign
 from relax2xla.op.intrinsic import make_closure
 from relax2xla.runtime.device import Device, device
 from relax2xla.stablehlo.rows import RowOp
-from relax2xla.transform.lower.kernels import is_kernel_call, kernel_of
-from relax2xla.transform.lower.legalize import is_row, prim_funcs
+from relax2xla.transform.lower.kernels import is_kernel_call, kernel_of, prim_funcs
+from relax2xla.transform.lower.legalize import is_row
 from relax2xla.vm.host.operators import HOST, host_op
 from relax2xla.vm.plan.captures import LEAVES, Captures, is_flat
 
