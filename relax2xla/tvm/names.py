@@ -166,7 +166,7 @@ tvm.relax.frontend.stablehlo    frontend.stablehlo
 tvm.relax.frontend.torch        tvm.frontend.torch frontend.torch
 tvm.relax.frontend.torch.exported_program_translator tvm.frontend.torch frontend.torch
 tvm.relax.frontend.torch.fx_translator frontend.torch
-tvm.relax.frontend.torch.dynamo frontend.torch
+tvm.relax.frontend.torch.dynamo tvm.frontend.torch frontend.torch
 tvm_ffi                         tvm.runtime.containers tvm.runtime.arrays runtime ir .
 tvm_ffi.libinfo                 tvm.tools.libinfo
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,11 +35,26 @@ def dynamo_capture_subgraphs(
     Raises ``OpNotImplemented`` with what cannot be converted, and UnsupportedError where torch
     captures no graph.
     """
+    return captured(model, params, kwargs, keep_params_as_input)
+
+
+def captured(
+    model: Callable[..., Any],
+    params: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    keep_params_as_input: bool | None,
+) -> IRModule:
+    """See :func:`dynamo_capture_subgraphs`; None leaves weights the inputs that torch makes them.
+
+    They have no attribute ``params`` then, and stand where torch comes to them.
+    """
     functions: dict[str, Function] = {}
 
     def capture(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         info: list[tuple[tuple[int, ...], str]] = []
-        own, inputs = _with_weights(graph, inputs)
+        own = graph
+        if keep_params_as_input is not None:
+            own, inputs = _with_weights(graph, inputs)
         for x in inputs:
             if not isinstance(x, torch.Tensor):
                 raise UnsupportedError(
@@ -50,7 +65,7 @@ def dynamo_capture_subgraphs(
         made = from_fx(
             own,
             info,
-            keep_params_as_input=keep_params_as_input,
+            keep_params_as_input=bool(keep_params_as_input),
             unwrap_unit_return_tuple=True,
         )
         name = f"subgraph_{len(functions)}"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from relax2xla.tvm.frontend.torch_converters import CONVERTERS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relax2xla.ir import IRModule
 
 
@@ -23,3 +25,20 @@ def from_exported_program(exported_program: Any, **options: Any) -> IRModule:
     given: dict[str, Any] = {"keep_input_writes": False, "name_dims": False, **options}
     given["custom_convert_map"] = {**CONVERTERS, **(given.get("custom_convert_map") or {})}
     return convert(exported_program, **given)
+
+
+def dynamo_capture_subgraphs(
+    model: Callable[..., Any],
+    *params: Any,
+    keep_params_as_input: bool | None = None,
+    **kwargs: Any,
+) -> IRModule:
+    """``relax2xla.frontend.torch.dynamo_capture_subgraphs`` with TVM's parameters.
+
+    Since torch 2.5 graphs of ``torch.compile`` take weights as inputs, and TVM leaves them so,
+    where torch comes to them. Said outright, ``keep_params_as_input`` is what it is documented as:
+    False for constants, True for parameters behind the inputs.
+    """
+    from relax2xla.importers.torch.compile.dynamo import captured
+
+    return captured(model, params, kwargs, keep_params_as_input)

@@ -55,6 +55,20 @@ def test_parameters_kept_as_inputs() -> None:
     assert [p.name_hint for p in mod["subgraph_0"].params][1:] == ["first.bias", "first.weight"]
 
 
+def test_programs_for_tvm_get_weights_where_torch_comes_to_them() -> None:
+    from relax2xla.tvm.frontend.torch import dynamo_capture_subgraphs as of_tvm
+
+    model = nn.Linear(4, 3)
+    mod = of_tvm(model, X)
+    machine = relax2xla.VirtualMachine(relax2xla.build(mod))
+    got = machine["subgraph_0"](model.weight, model.bias, X)
+    compare([__import__("numpy").asarray(got)], model(X))
+    # Said outright, it is what the documents say.
+    assert len(of_tvm(model, X, keep_params_as_input=False)["subgraph_0"].params) == 1
+    kept, params = detach_params(of_tvm(model, X, keep_params_as_input=True))
+    assert len(kept["subgraph_0"].params) == 1 + len(params["subgraph_0"]) == 3
+
+
 def test_functions_and_keywords() -> None:
     def f(x: Any, *, scale: float) -> Any:
         return torch.add(x, x) * scale, x - 1
