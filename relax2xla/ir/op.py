@@ -569,6 +569,28 @@ def call_attrs(call: Call) -> Mapping[str, Any]:
     return {**call.op.defaults, **call.attrs}
 
 
+class OfCall:
+    """What a rule reads of the ``call`` that it is about."""
+
+    __slots__ = ()
+    call: Call
+
+    @property
+    def args(self) -> Sequence[Expr]:
+        """The operands."""
+        return self.call.args
+
+    @property
+    def x(self) -> Expr:
+        """The first operand."""
+        return self.call.args[0]
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The attributes, defaults included."""
+        return call_attrs(self.call)
+
+
 def constant_value(expr: Expr) -> Any:
     """numpy value of a Constant or PrimValue literal, else None."""
     if isinstance(expr, Constant):

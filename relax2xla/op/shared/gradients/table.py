@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,33 +11,18 @@ from relax2xla.errors import NoExpression, OpError
 from relax2xla.ir.expr import Call, Expr, Var
 from relax2xla.ir.lattice import dims_equal
 from relax2xla.ir.make import const
-from relax2xla.ir.op import Op, PrimalGradient, call_attrs
+from relax2xla.ir.op import OfCall, Op, PrimalGradient
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, show
 from relax2xla.op.shared.lowering import relax
 
 
 @dataclass(frozen=True, slots=True)
-class Backward:
+class Backward(OfCall):
     """One call to differentiate: ``out`` holds its result, ``grad`` the gradient of that."""
 
     out: Expr
     call: Call
     grad: Expr
-
-    @property
-    def args(self) -> Sequence[Expr]:
-        """The operands."""
-        return self.call.args
-
-    @property
-    def x(self) -> Expr:
-        """The first operand."""
-        return self.call.args[0]
-
-    @property
-    def attrs(self) -> Mapping[str, Any]:
-        """The attributes, defaults included."""
-        return call_attrs(self.call)
 
     def number(self, value: float) -> Expr:
         """A scalar constant of the dtype of the first operand."""

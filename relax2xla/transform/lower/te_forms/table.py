@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from relax2xla.ir import (
     TupleStructInfo,
     Var,
 )
-from relax2xla.ir.op import call_attrs
+from relax2xla.ir.op import OfCall
 from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.op import call_tir
 from relax2xla.te.from_relax import infos, tir_call
@@ -34,26 +34,11 @@ class Stays(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Site(OfCall):
     """A call that is to become one of a loop-level function, and the builder that it is made in."""
 
     builder: BlockBuilder
     call: Call
-
-    @property
-    def args(self) -> Sequence[Expr]:
-        """The operands."""
-        return self.call.args
-
-    @property
-    def x(self) -> Expr:
-        """The first operand."""
-        return self.call.args[0]
-
-    @property
-    def attrs(self) -> Mapping[str, Any]:
-        """The attributes, defaults included."""
-        return call_attrs(self.call)
 
     @property
     def dtype(self) -> str:
