@@ -28,6 +28,7 @@ from relax2xla.transform.core.passes import PrintIR as PrintIR
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise as CallDepthwise
 from relax2xla.transform.cpu.call_onednn import CallOneDnn as CallOneDnn
 from relax2xla.transform.cpu.call_products import CallProducts as CallProducts
+from relax2xla.transform.cpu.call_recurrences import CallRecurrences as CallRecurrences
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise as ExpandDepthwise
 from relax2xla.transform.cpu.few_channels import ExpandFewChannels as ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul

@@ -10,6 +10,7 @@ from relax2xla.transform.core import Pass, Sequential
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise
 from relax2xla.transform.cpu.call_onednn import CallOneDnn
 from relax2xla.transform.cpu.call_products import CallProducts
+from relax2xla.transform.cpu.call_recurrences import CallRecurrences
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
 from relax2xla.transform.cpu.few_channels import ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
@@ -103,6 +104,8 @@ def default(
     passes.append(ComputeInIntegers())
     if layout:
         passes.append(ChannelsLast(layout, weights_at_load=at_load))
+    if at_load:
+        passes.append(CallRecurrences())
     if at_load if calls is None else calls:
         passes.append(CallProducts(winograd is not False, at_load))
     if winograd is not False:

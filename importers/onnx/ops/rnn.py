@@ -115,15 +115,16 @@ def _gru(ctx: Context, x: Expr, states: Sequence[Expr], w: State, form: _Form) -
     """Gates z (update), r (reset), h (hidden)."""
     (h,), size = states, _size(states[0])
     z, r, n = (part(x, i, size) for i in range(3))
+    # Behind the product, the reset gate leaves one for all gates.
     both, last = (
         State(part(w.weight, at, count), None if w.bias is None else part(w.bias, at, count))
         for at, count in ((0, 2 * size), (2, size))
     )
-    of_gates = ctx.emit(both.product(h))
+    of_gates = ctx.emit((w if form.linear else both).product(h))
 
     def hidden(reset: Expr) -> Expr:
         if form.linear:
-            return op.multiply(reset, last.product(h))
+            return op.multiply(reset, part(of_gates, 2, size))
         return last.product(op.multiply(reset, h))
 
     of_state = [part(of_gates, 1, size), part(of_gates, 0, size)]
@@ -200,7 +201,7 @@ def recurrent(
         bias = None if B is None else entry(B, d)
         w = State(
             ctx.emit(op.permute_dims(entry(R, d))),
-            None if bias is None else part(bias, 1, gates * h),
+            None if bias is None else ctx.emit(part(bias, 1, gates * h)),
         )
         rows = op.matmul(x, op.permute_dims(entry(W, d)))
         if bias is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from relax2xla.errors import TVMError
-from relax2xla.kernels import depthwise, products
+from relax2xla.kernels import depthwise, products, recurrences
 from relax2xla.kernels.integers import calls as integers
 from relax2xla.kernels.native import Call, Family, Tensor, may_call
 from relax2xla.runtime.native import NativeFunction, NativeModule
@@ -29,7 +29,7 @@ from relax2xla.vm.pjrt.own_library import HOME, shared_library
 
 log = logging.getLogger("relax2xla.vm")
 
-FAMILIES: Final = (integers.FAMILY, depthwise.FAMILY, products.FAMILY)
+FAMILIES: Final = (integers.FAMILY, depthwise.FAMILY, products.FAMILY, recurrences.FAMILY)
 _OPTIONS: Final = ("-O3", "-march=native")
 # What a library has that shares its work out.
 _THREADS: Final = b"relax2xla/threads.h"

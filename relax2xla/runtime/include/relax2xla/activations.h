@@ -105,6 +105,17 @@ inline Vector exponential(Vector v) {
 
 inline Vector sigmoid(Vector v) { return 1.0f / (1.0f + exponential(-v)); }
 
+/* The hyperbolic tangent, within 3e-7 of its size. */
+inline Vector tangent(Vector v) {
+  // Near 0 a polynomial, with the least error at Chebyshev's points.
+  const Vector square = v * v;
+  const Vector low = square * 0.13325822f - 0.3333314f;
+  const Vector high = square * 0.017235477f - 0.053042207f;
+  const Vector near = v + v * square * (low + square * square * high);
+  const Vector far = 1.0f - 2.0f / (1.0f + exponential(2.0f * v));
+  return square < 0.25f ? near : far;
+}
+
 /* How much of the normal distribution lies beyond `v`, within 7e-8; of 0 to 9. */
 inline Vector beyond(Vector v) {
   // Its logarithm to base 2 as a polynomial: that of least error by Lawson's method up to 5.5, where
