@@ -14,9 +14,12 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import relax2xla
+import relax2xla as rx
+from relax2xla import op as R
 from relax2xla.cli.figures import reports, timing
 from relax2xla.cli.process import console
 from relax2xla.cli.reading import named_models
@@ -367,6 +370,38 @@ def test_layers_of_a_saved_executable(cli: Cli, models: Models, tmp_path: Path) 
     rows = json.loads(cli("inspect", saved, "--layers", "--json").out)["layers"]["rows"]
     assert rows["matmul"]["flops"] == 2 * 3 * 4 * 3
     assert set(rows) == {"matmul", "softmax"}
+
+
+def test_forms_of_a_model(cli: Cli, tmp_path: Path) -> None:
+    """What is computed by which form, as the program that is compiled has it."""
+    file = tmp_path / "m.relax"
+    x = rx.Var("x", rx.TensorStructInfo((2, 8, 8, 16), "float32"))
+    weight = rx.const(np.ones((3, 3, 16, 32), "float32"))
+    bb = rx.BlockBuilder()
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+            y = bb.emit(R.nn.conv2d(x, weight, padding=1, **layouts))
+            z = bb.emit_output(R.sum(R.nn.relu(y)))
+        bb.emit_func_output(z)
+    rx.save(bb.get(), file)
+    rows = json.loads(cli("inspect", file, "--forms", "--json").out)["forms"]["rows"]
+    assert sum(r["share"] for r in rows) == pytest.approx(1)
+    (conv,) = [r for r in rows if r["operation"] == "convolution"]
+    assert conv["result"] == "2x8x8x32"
+    # Those of a form beside the operation's: its bias, and a window from its values.
+    assert conv["flops"] >= 2 * 2 * 8 * 8 * 32 * 9 * 16
+    with rx.transform.PassContext(disabled_pass=["CallProducts", "UseWinograd", "CallOneDnn"]):
+        assert cli("inspect", file, "--forms").out.count(" XLA ") > 1
+    done = cli("inspect", file, "--forms")
+    assert re.search(r"^form +calls +FLOPs", done.out, re.MULTILINE)
+
+
+def test_forms_of_symbolic_sizes_want_a_shape(cli: Cli, models: Models) -> None:
+    done = cli("inspect", models("onnx"), "--forms")
+    assert "give --shape" in done.out
+    rows = json.loads(cli("inspect", models("onnx"), "--shape", "n=3", "--forms", "--json").out)
+    assert {r["operation"] for r in rows["forms"]["rows"]} >= {"product"}
 
 
 def test_profiles_add_up() -> None:

@@ -19,7 +19,7 @@ from tests.cli.conftest import Cli
 
 #: The words of each command behind its name; IN and PLUGIN are files, OUT a folder.
 COMMANDS = {
-    "inspect": ["IN", "--layers", "--text", "--plugin", "PLUGIN"],
+    "inspect": ["IN", "--layers", "--forms", "--text", "--plugin", "PLUGIN"],
     "convert": ["IN", "-o", "OUT/m.mlir", "--plugin", "PLUGIN"],
     "run": ["IN", "--plugin", "PLUGIN", "-o", "OUT/y.npz", "--trace", "OUT/t.json"],
     "compile": ["IN", "-o", "OUT/m.r2x", "--plugin", "PLUGIN"],

@@ -45,6 +45,14 @@ def inspect(
             "machine, which is measured.",
         ),
     ] = False,
+    forms: Annotated[
+        bool,
+        typer.Option(
+            "--forms",
+            help="What computes each convolution, product and recurrent layer here (functions in "
+            "C++, oneDNN, XLA), and its share of the time by a roofline.",
+        ),
+    ] = False,
     support: Annotated[
         bool,
         typer.Option(
@@ -67,6 +75,7 @@ def inspect(
     \b
     relax2xla inspect model.onnx
     relax2xla inspect model.onnx --layers --shape n=1   what each layer costs
+    relax2xla inspect model.onnx --forms                what computes it here
     relax2xla inspect model.onnx --support
     relax2xla inspect model.onnx --support --plugin my_converters.py --json
     relax2xla inspect program.pt2 --trust
@@ -80,7 +89,7 @@ def inspect(
         raise typer.Exit(run_support(file, json))
     from relax2xla.cli.commands.inspect import run_inspect
 
-    run_inspect(file, json, text, trust, shape or [], layers)
+    run_inspect(file, json, text, trust, shape or [], layers, forms)
 
 
 @app.command()

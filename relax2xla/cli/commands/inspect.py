@@ -30,6 +30,7 @@ def run_inspect(
     trust: bool,
     shape: Sequence[str],
     layers: bool = False,
+    forms: bool = False,
 ) -> None:
     """Print the report of ``file``."""
     shapes = parse_shapes(shape)
@@ -39,7 +40,7 @@ def run_inspect(
         if shapes:
             raise TVMError("--shape is for models; a saved executable has the sizes that it has")
         found = saved_report(file, text)
-        mod = saved_functions(file) if layers else None
+        mod = saved_functions(file) if layers or forms else None
     else:
         mod = load_model(file, trust, shapes)
         found = report(file, mod)
@@ -50,6 +51,11 @@ def run_inspect(
 
         with status("measuring this machine"):
             found["layers"] = layer_report(mod)
+    if forms and mod is not None:
+        from relax2xla.cli.figures.forms import form_report
+
+        with status("building, and measuring this machine"):
+            found["forms"] = form_report(mod)
     if as_json:
         print_json(found)
     else:
@@ -188,6 +194,10 @@ def _print(found: dict[str, Any]) -> None:
         from relax2xla.cli.figures.layers import print_layers
 
         print_layers(found["layers"])
+    if "forms" in found:
+        from relax2xla.cli.figures.forms import print_forms
+
+        print_forms(found["forms"])
     out("\nwhat runs where")
     if "error" in found["runs"]:
         out(f"  cannot be built: {found['runs']['error']}")

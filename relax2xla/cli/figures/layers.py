@@ -22,7 +22,7 @@ from relax2xla.stablehlo.table import TABLE
 from relax2xla.transform.export import is_high, lowered
 from relax2xla.vm.plan.host_reasons import place
 
-_NAMELESS: Final = "(no name)"
+NAMELESS: Final = "(no name)"
 _MOST: Final = 30
 
 
@@ -46,7 +46,7 @@ def _calls(func: Function) -> Iterator[tuple[str, Call]]:
             if isinstance(b.value, Function):
                 regions[b.var] = b.value
                 continue
-            name = place(b.value.span or b.span or b.var.span) or _NAMELESS
+            name = place(b.value.span or b.span or b.var.span) or NAMELESS
             inner = [regions[a] for a in getattr(b.value, "args", ()) if a in regions]
             for node in (n for e in (b.value, *inner) for n in post_order_deep(e)):
                 if isinstance(node, Call) and isinstance(node.op, Op) and node.op.name in TABLE:
