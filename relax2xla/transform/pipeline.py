@@ -9,7 +9,7 @@ from relax2xla.transform.algebra.recover_group_norm import RecoverGroupNorm
 from relax2xla.transform.core import Pass, Sequential
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise
 from relax2xla.transform.cpu.call_onednn import CallOneDnn
-from relax2xla.transform.cpu.call_products import CallProducts
+from relax2xla.transform.cpu.call_products import CallProducts, Choose
 from relax2xla.transform.cpu.call_recurrences import CallRecurrences
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
 from relax2xla.transform.cpu.few_channels import ExpandFewChannels
@@ -80,6 +80,7 @@ def default(
     winograd: bool | None = None,
     for_jax: bool = False,
     calls: bool | None = None,
+    choose: Choose | None = None,
 ) -> Pass:
     """What is good for XLA:CPU and never worse elsewhere, exact up to rounding.
 
@@ -90,6 +91,7 @@ def default(
     read as they lie, and whose XLA has the options of whoever compiles it.
     ``calls``: whether convolutions and products may become calls of functions in C++, which JAX
     neither differentiates nor maps; None: unless it is ``for_jax``.
+    ``choose``: what says which form of a convolution or product is best; None: measured facts.
     """
     at_load = not for_jax
     passes: list[Pass] = [
@@ -107,7 +109,7 @@ def default(
     if at_load:
         passes.append(CallRecurrences())
     if at_load if calls is None else calls:
-        passes.append(CallProducts(winograd is not False, at_load))
+        passes.append(CallProducts(winograd is not False, at_load, choose))
     if winograd is not False:
         passes.append(UseWinograd(measured=winograd is None, at_load=at_load))
     if for_jax:

@@ -12,9 +12,9 @@ forms in rows, and the choice is made where they run (:mod:`relax2xla.vm.pjrt.na
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -52,6 +52,11 @@ from relax2xla.transform.layout.feature_major import is_linear
 
 _x, _w, _both = wildcard(), wildcard(), wildcard()
 
+Choose: TypeAlias = Callable[[Convolution | Product], Described | None]
+"""The form of a convolution or product that is best: a call, or None for rows."""
+# Multiplications from which a form is chosen by measurement, where that is asked for.
+_TUNED: Final = 200_000
+
 
 @register(opt_level=2, platform="cpu", one_device=True)
 class CallProducts(Pass):
@@ -62,17 +67,21 @@ class CallProducts(Pass):
     these are says :func:`relax2xla.kernels.products.pays`. ``winograd``: 3x3 windows by Winograd's
     minimal filtering where that is faster, whose rounding is about 1e-6 of the largest value.
     ``at_load``: whether weights are laid out once; else the functions read them as they lie, and
-    scale the results as a batch norm does.
+    scale the results as a batch norm does. ``choose``: what says instead which form is best, None
+    for rows, of calls whose weights are laid out once.
     """
 
-    def __init__(self, winograd: bool = True, at_load: bool = True) -> None:
-        self.winograd, self.at_load = winograd, at_load
+    def __init__(
+        self, winograd: bool = True, at_load: bool = True, choose: Choose | None = None
+    ) -> None:
+        self.winograd, self.at_load, self.choose = winograd, at_load, choose
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         """The functions with composites, and the functions that these name."""
         if not may_call():
             return mod
-        return with_composites(mod, lambda name: _Calls(name, self.winograd, self.at_load))
+        given = self.winograd, self.at_load, self.choose
+        return with_composites(mod, lambda name: _Calls(name, *given))
 
 
 class _Calls(Sites):
@@ -82,9 +91,15 @@ class _Calls(Sites):
     adds = True
     endings = ENDINGS
 
-    def __init__(self, name: str, winograd: bool = True, at_load: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        winograd: bool = True,
+        at_load: bool = True,
+        choose: Choose | None = None,
+    ) -> None:
         super().__init__(name)
-        self.winograd, self.at_load = winograd, at_load
+        self.winograd, self.at_load, self.choose = winograd, at_load, choose
         self._least: int | None = None
 
     def function(self, func: Function) -> Function:
@@ -222,7 +237,13 @@ class _Calls(Sites):
 
     def _chosen(self, described: Convolution | Product) -> Described | None:
         """What computes it best here; None: its form in rows."""
-        if described.problem() or not pays(described, self._least):
+        if described.problem():
+            return None
+        if self.choose is not None and self.at_load and described.groups == 1:
+            # Small ones are not worth a measurement: they go with the large ones.
+            if described.multiplications >= _TUNED:
+                return self.choose(described)
+        if not pays(described, self._least):
             return None
         if self.winograd and isinstance(described, Convolution):
             return by_winograd(described) or described

@@ -43,6 +43,7 @@ from relax2xla.vm.plan.in_place import results_in_place
 from relax2xla.vm.plan.kernel_entries import with_entries
 from relax2xla.vm.plan.lower import Lowered, lower
 from relax2xla.vm.plan.returns import with_checked_returns
+from relax2xla.vm.plan.tuning import Tuner, tuner
 from relax2xla.vm.plan.vdevices import one_device, place_values
 from relax2xla.vm.save.executable import VMExecutable
 
@@ -66,6 +67,7 @@ def build(
     donate: Donate | None = None,
     mesh: Any = None,
     allow_custom_calls: Sequence[str] = (),
+    tune: bool = False,
 ) -> VMExecutable:
     """Build an executable for the :class:`VirtualMachine`.
 
@@ -94,6 +96,10 @@ def build(
     allow_custom_calls: targets of StableHLO's custom calls that may run beside those that are known
         to compute and nothing else (``stablehlo.targets``); such a call runs code of this process,
         with what the program gives it.
+    tune: on a CPU, with the default pipeline: each convolution and product of known shape with a
+        constant weight is measured by all its forms (functions in C++, Winograd's form, rows), some
+        half a second each, and the fastest one is taken. The disk cache keeps what was found for
+        this processor. False: forms follow facts that were measured before.
 
     Raises TVMError for a module that cannot be lowered. XLA compiles at the first call of a
     function with given shapes; ``VirtualMachine.warm`` does it ahead.
@@ -110,7 +116,10 @@ def build(
     if _external_in_programs(bound, target, mesh):
         bound, called = external_rows(bound)
         allowed |= called
+    tuned = _tuner(relax_pipeline, bound, planned_platform(on)) if tune else None
     pipeline = _pipeline(relax_pipeline)
+    if tuned is not None:
+        pipeline = get_pipeline("default", choose=tuned)
     if isinstance(pipeline, Pipeline):
         pipeline = pipeline.on(planned_platform(on), several is not None)
     alone = OneDevice()(bound) if several is None else bound
@@ -119,6 +128,8 @@ def build(
         whole_values = LowerWorkers(several.axes)(whole_values)
     ready = with_checked_returns(_with_loops(whole_values))
     values = CallsAsValues()(ready if pipeline is None else pipeline(ready))
+    if tuned is not None:
+        tuned.finish()
     split = _split(_with_public(values), exec_mode)
     split.refuse_workers()
     split.refuse_donated(donated)
@@ -292,6 +303,13 @@ def _pipeline(given: str | Pass | None) -> Pass | None:
     if given is not None and not callable(given) and not isinstance(given, str):
         raise TypeError(f"relax_pipeline is None, a name or a Pass; got {type(given).__name__}")
     return get_pipeline(given) if isinstance(given, str) else given
+
+
+def _tuner(given: str | Pass | None, mod: IRModule, platform: str) -> Tuner:
+    """What measures forms for the default pipeline."""
+    if given not in ("default", "default_build"):
+        raise TVMError("tune=True is for the default pipeline; leave relax_pipeline out")
+    return tuner(mod, platform, lambda program: build(program, "cpu", relax_pipeline="zero"))
 
 
 def _with_public(mod: IRModule) -> IRModule:
