@@ -152,6 +152,8 @@ def _read(m: Match) -> _Loop | None:
 
 def _loop_of(starts: Sequence[Expr], test: _Body, body: _Body) -> _Loop:
     results, params = body.results, body.params
+    if len(results) != len(params):
+        raise _Other  # a tuple that something else gives
     places = [""] * len(params)
     for i, (p, new) in enumerate(zip(params, results, strict=True)):
         grown, put = body.seen(new, "relax.add"), body.seen(new, _PUT)
@@ -165,7 +167,7 @@ def _loop_of(starts: Sequence[Expr], test: _Body, body: _Body) -> _Loop:
     body.step = params[at_step]
     put = body.call(results[at_stack], _PUT)
     update = body.call(put.args[1], "relax.expand_dims")
-    if tuple(call_attrs(update)["axis"]) != (0,):
+    if tuple(call_attrs(update)["axis"] or ()) != (0,):
         raise _Other
     state = update.args[0]
     for i, new in enumerate(results):
