@@ -387,7 +387,8 @@ void compute(Convolution c) {
     Packing packing{nullptr, band.begin, again, false};
     if (!c.weight.is_packed()) {
       static thread_local std::vector<float> memory;
-      packing.memory = relax2xla::room(memory, again ? wide * depth : kColumns * longest(parts));
+      constexpr int64_t kStep = relax2xla::in_panels(kColumns);
+      packing.memory = relax2xla::room(memory, again ? wide * depth : kStep * longest(parts));
     }
     for (int64_t from = begin; from < last; from += length) {
       const int64_t to = std::min(last, from + length);
