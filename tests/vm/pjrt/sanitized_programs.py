@@ -1,0 +1,96 @@
+"""Calls of the functions in C++ under the address sanitizer, in a process of their own.
+
+Its argument is the processor that they are compiled for. What they give is compared with what
+they give as they are compiled elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from relax2xla.kernels import depthwise, products, recurrences
+from relax2xla.kernels.native import Call, Family
+from relax2xla.kernels.recurrences import CELLS, Recurrence
+from relax2xla.runtime.native import NativeFunction
+from relax2xla.vm.pjrt import native_calls
+
+from . import test_depthwise, test_products, test_recurrences
+from .native_programs import Array
+
+# Compiled in half the time that the options of users take: checks are calls.
+SANITIZED: Final = (
+    "-Og",
+    "-g1",
+    "-fsanitize=address",
+    "--param=asan-instrumentation-with-call-threshold=0",
+)
+# Numbers of an operand; with more a call takes seconds, and does nothing that smaller ones do not.
+_MOST: Final = 2_000_000
+
+
+def of_products() -> Iterator[tuple[Call, list[Array]]]:
+    """Weights in panels, and as they lie."""
+    for call in test_products.ALL:
+        yield call, test_products.case(call)[1]
+    for call in test_products.GIVEN:
+        for lies, scaled in itertools.product(("first", "last"), (False, True)):
+            made, _, operands = test_products.given(call, lies, scaled)
+            yield made, operands
+
+
+def of_recurrences() -> Iterator[tuple[Call, list[Array]]]:
+    """All cells, both ways."""
+    sizes = test_recurrences.SIZES
+    for cell, size, backwards in itertools.product(CELLS, sizes, (False, True)):
+        call = Recurrence(cell, *size, test_recurrences.ORDERS[cell], backwards)
+        yield call, test_recurrences.operands_of(call)
+
+
+def of_depthwise() -> Iterator[tuple[Call, list[Array]]]:
+    """Images by rows and by planes, and of products."""
+    for call in test_depthwise.CONVOLUTIONS:
+        for image, result in itertools.product(depthwise.LAYOUTS, repeat=2):
+            made = replace(call, image_layout=image, result_layout=result)
+            yield made, test_depthwise.operands_of(made)
+    for call in test_depthwise.EXPANDED:
+        yield call, test_depthwise.operands_of(call)
+
+
+CASES: Final = {
+    products.FAMILY: of_products,
+    recurrences.FAMILY: of_recurrences,
+    depthwise.FAMILY: of_depthwise,
+}
+
+
+def called(library: Mapping[str, NativeFunction], call: Call, operands: Sequence[Array]) -> Array:
+    """What a function gives."""
+    made = np.full(call.result.shape, np.nan, call.result.dtype)
+    library[call.symbol](*operands, *call.numbers, made)
+    return made
+
+
+def check(family: Family, processor: str) -> int:
+    """Calls of a family; how many they were."""
+    count = 0
+    plain = native_calls.library(family, family.flags())
+    checked = native_calls.library(family, (*family.flags(), f"-march={processor}", *SANITIZED))
+    for call, operands in CASES[family]():
+        if max(x.size for x in operands) > _MOST:
+            continue
+        made = called(checked, call, operands)
+        wanted = called(plain, call, operands)
+        np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=2e-5, err_msg=repr(call))
+        count += 1
+    return count
+
+
+if __name__ == "__main__":
+    for one in CASES:
+        sys.stdout.write(f"{one.name} {check(one, sys.argv[1])}\n")
