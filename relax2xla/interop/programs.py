@@ -241,8 +241,8 @@ class Programs:
         with self._lock:
             if key not in self._made:
                 env = match(self.name, self.params, infos)
-                platforms = ("", jax.default_backend())
-                passes = [p for p in self.executable.static if p.info.platform in platforms]
+                platform = jax.default_backend()
+                passes = [p for p in self.executable.static if p.info.is_for(platform)]
                 mod, func, smooth = self.executable.mod, self.entry.func, smooth_lowerings()
                 if workers > 1:
                     smooth = {**smooth, **between_workers(workers)}

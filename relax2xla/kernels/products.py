@@ -268,15 +268,21 @@ _NEAR_AND_FAR: Final = (math.sqrt(0.5), -math.sqrt(0.5), math.sqrt(2.0), -math.s
 _PATCHES: Final = 36
 
 
+def winograds(call: Convolution) -> list[Winograd]:
+    """The same by minimal filtering, larger patches first; none where windows are others."""
+    if call.window != (3, 3) or (*call.strides, *call.dilation, call.groups) != (1, 1, 1, 1, 1):
+        return []
+    then = (call.added, call.ending, call.lies, call.scaled)
+    sizes = reversed(SIZES)
+    made = [Winograd(call.image, call.results, call.padding, size, *then) for size in sizes]
+    return [w for w in made if not w.problem()]
+
+
 def by_winograd(call: Convolution) -> Winograd | None:
     """The same by minimal filtering, where that takes less time."""
-    if call.window != (3, 3) or (*call.strides, *call.dilation, call.groups) != (1, 1, 1, 1, 1):
-        return None
     n, rows, columns, _ = call.result.shape
-    for size in reversed(SIZES):
-        then = (call.added, call.ending, call.lies, call.scaled)
-        made = Winograd(call.image, call.results, call.padding, size, *then)
-        if n * -(-rows // size) * -(-columns // size) >= _PATCHES and not made.problem():
+    for made in winograds(call):
+        if n * -(-rows // made.size) * -(-columns // made.size) >= _PATCHES:
             return made
     return None
 

@@ -60,8 +60,7 @@ class Pipeline(Sequential):
 
         The static passes are chosen when a function is specialised.
         """
-        infos = [p.info for p in self.passes]
-        kept = [i.platform in ("", platform) and not (several and i.one_device) for i in infos]
+        kept = [p.info.is_for(platform, several) for p in self.passes]
         if all(kept):
             return self
         passes = [p for p, keep in zip(self.passes, kept, strict=True) if keep]

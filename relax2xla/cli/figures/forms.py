@@ -8,12 +8,12 @@ its FLOPs and its bytes take at the machine's best rates.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from relax2xla.cli.figures.costs import Cost, add
-from relax2xla.cli.figures.layers import NAMELESS, roofline
-from relax2xla.cli.process.console import out, size, table
+from relax2xla.cli.figures.costs import Cost, add, row_costs
+from relax2xla.cli.figures.layers import MOST, NAMELESS, cells, rates, roofline, shares
+from relax2xla.cli.process.console import out, table
 from relax2xla.ir import Call, Function, IRModule, Op, TensorStructInfo
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_deep, post_order_deep
@@ -41,7 +41,6 @@ _REST: Final = "(other operations)"
 _XLA: Final = "XLA"
 # What moves nothing, or becomes part of what reads it.
 _FREE: Final = ("reshape", "constant", "tuple", "get_tuple_element", "broadcast_in_dim", "iota")
-_MOST: Final = 30
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ def forms(mod: IRModule) -> tuple[list[Form], list[str]]:
     made, others = list[Form](), list[str]()
     built = build(mod)
     platform = xla.jax_device(built.device).platform
-    passes = [p for p in built.static if p.info.platform in ("", platform)]
+    passes = [p for p in built.static if p.info.is_for(platform)]
     for entry in built.compiled:
         if not entry.is_static:
             others.append(entry.name)
@@ -113,13 +112,9 @@ def _composite(program: IRModule, call: Call, layer: str, moved: int) -> Form:
     attrs = call_attrs(call)
     name, given = str(attrs["name"]), attrs["composite_attributes"]
     form = next((f for start, f in _FORMS.items() if name.startswith(start)), _XLA)
-    cost = Cost()
     func = program[str(attrs["decomposition"])]
     assert isinstance(func, Function)
-    for node in post_order_deep(func):
-        if isinstance(node, Call) and isinstance(node.op, Op) and node.op.name in TABLE:
-            add(cost, node)
-    flops = cost.flops
+    flops = sum(cost.flops for cost in row_costs([func]).values())
     if name == recurrences.Recurrence.name:
         flops *= _steps(call)  # a loop's body is counted once
     operation = name.rpartition(".")[2].replace("_", " ")
@@ -145,31 +140,18 @@ def form_report(mod: IRModule) -> dict[str, Any]:
     """Rows by call, and the rates that their shares are reckoned with, as plain data."""
     flops, rate = roofline()
     calls, others = forms(mod)
-    least = [max(c.flops / flops, c.bytes / rate) for c in calls]
-    total = sum(least) or 1.0
-    rows = [
-        {
-            "layer": c.layer,
-            "operation": c.operation,
-            "result": c.result,
-            "form": c.form,
-            "flops": c.flops,
-            "bytes": c.bytes,
-            "share": t / total,
-        }
-        for c, t in zip(calls, least, strict=True)
-    ]
+    costs = [Cost(flops=c.flops, bytes=c.bytes) for c in calls]
+    found = zip(calls, shares(costs, flops, rate), strict=True)
+    rows = [{**asdict(c), "share": share} for c, share in found]
     return {"flops_per_s": flops, "bytes_per_s": rate, "rows": rows, "dynamic": others}
 
 
 def print_forms(found: Mapping[str, Any]) -> None:
     """The calls that take most, the others in one row, and the sum for each form."""
     rows = sorted(found["rows"], key=lambda r: -r["share"])
-    shown = [
-        (r["layer"], r["operation"], r["result"], r["form"], *_cells([r])) for r in rows[:_MOST]
-    ]
-    if rest := rows[_MOST:]:
-        shown.append((f"other ({len(rest)})", "", "", "", *_cells(rest)))
+    shown = [(r["layer"], r["operation"], r["result"], r["form"], *cells([r])) for r in rows[:MOST]]
+    if rest := rows[MOST:]:
+        shown.append((f"other ({len(rest)})", "", "", "", *cells(rest)))
     out()
     table(("layer", "operation", "result", "form", "FLOPs", "bytes", "%"), shown)
     out()
@@ -178,18 +160,9 @@ def print_forms(found: Mapping[str, Any]) -> None:
         by_form.setdefault(r["form"], []).append(r)
     table(
         ("form", "calls", "FLOPs", "bytes", "%"),
-        [(f, str(len(rs)), *_cells(rs)) for f, rs in by_form.items()],
+        [(f, str(len(rs)), *cells(rs)) for f, rs in by_form.items()],
     )
-    out(
-        f"\nroofline: {found['flops_per_s'] / 1e9:.0f} GFLOP/s, "
-        f"{found['bytes_per_s'] / 1e9:.0f} GB/s, measured now; FLOPs are those of the operation, "
-        "which Winograd's form does fewer of"
-    )
+    out(f"\n{rates(found)}; FLOPs are those of the operation, of which Winograd's form does fewer")
     if found["dynamic"]:
         names = ", ".join(found["dynamic"])
         out(f"the forms of {names} depend on sizes that only a call knows: give --shape")
-
-
-def _cells(rows: list[Any]) -> tuple[str, str, str]:
-    flops, moved, share = (sum(r[k] for r in rows) for k in ("flops", "bytes", "share"))
-    return f"{flops:,}", size(moved), f"{100 * share:.1f}"

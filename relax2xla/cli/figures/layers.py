@@ -8,7 +8,7 @@ at the rate of its memory: the larger of both is its part of the roofline.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -23,7 +23,8 @@ from relax2xla.transform.export import is_high, lowered
 from relax2xla.vm.plan.host_reasons import place
 
 NAMELESS: Final = "(no name)"
-_MOST: Final = 30
+#: Rows of a table; the others are one.
+MOST: Final = 30
 
 
 def layer_costs(mod: IRModule) -> dict[str, Cost]:
@@ -71,16 +72,28 @@ def layer_report(mod: IRModule) -> dict[str, Any]:
     """Rows by layer, and the rates that their shares are reckoned with, as plain data."""
     flops, rate = roofline()
     costs = layer_costs(mod)
-    least = {n: max(c.flops / flops, c.bytes / rate) for n, c in costs.items()}
-    total = sum(least.values()) or 1.0
+    found = shares(list(costs.values()), flops, rate)
     return {
         "flops_per_s": flops,
         "bytes_per_s": rate,
         "rows": {
-            n: {**asdict(c), "share": least[n] / total, "bound": _bound(c, flops, rate)}
-            for n, c in costs.items()
+            n: {**asdict(c), "share": share, "bound": _bound(c, flops, rate)}
+            for (n, c), share in zip(costs.items(), found, strict=True)
         },
     }
+
+
+def shares(costs: Sequence[Cost], flops: float, rate: float) -> list[float]:
+    """The parts of the time by a roofline of these FLOPs and bytes a second, which add up to 1."""
+    least = [max(c.flops / flops, c.bytes / rate) for c in costs]
+    total = sum(least) or 1.0
+    return [t / total for t in least]
+
+
+def rates(found: Mapping[str, Any]) -> str:
+    """What the shares of a report are reckoned with."""
+    flops, rate = (found[k] / 1e9 for k in ("flops_per_s", "bytes_per_s"))
+    return f"roofline: {flops:.0f} GFLOP/s, {rate:.0f} GB/s, measured now"
 
 
 def _bound(cost: Cost, flops: float, rate: float) -> str:
@@ -90,23 +103,18 @@ def _bound(cost: Cost, flops: float, rate: float) -> str:
 def print_layers(found: Mapping[str, Any]) -> None:
     """The layers that take most, the others in one row, and the total."""
     rows = sorted(found["rows"].items(), key=lambda item: -item[1]["share"])
-    shown = [(n, *_cells(r), r["bound"]) for n, r in rows[:_MOST]]
-    if rest := [r for _, r in rows[_MOST:]]:
-        shown.append((f"other ({len(rest)})", *_cells(_sum(rest)), ""))
-    shown.append(("total", *_cells(_sum([r for _, r in rows])), ""))
+    shown = [(n, *cells([r]), r["bound"]) for n, r in rows[:MOST]]
+    if rest := [r for _, r in rows[MOST:]]:
+        shown.append((f"other ({len(rest)})", *cells(rest), ""))
+    shown.append(("total", *cells([r for _, r in rows]), ""))
     out()
     table(("layer", "FLOPs", "bytes", "%", "bound by"), shown)
-    out(
-        f"\nroofline: {found['flops_per_s'] / 1e9:.0f} GFLOP/s, "
-        f"{found['bytes_per_s'] / 1e9:.0f} GB/s, measured now; bytes as if nothing were fused"
-    )
+    out(f"\n{rates(found)}; bytes as if nothing were fused")
     if dynamic := sum(r["dynamic"] for _, r in rows):
         out(f"{dynamic} operations have no static shape, and are not counted: give --shape")
 
 
-def _sum(rows: list[Any]) -> dict[str, Any]:
-    return {k: sum(r[k] for r in rows) for k in ("flops", "bytes", "share")}
-
-
-def _cells(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return f"{row['flops']:,}", size(row["bytes"]), f"{100 * row['share']:.1f}"
+def cells(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
+    """FLOPs, bytes and share of some rows together."""
+    flops, moved, share = (sum(r[k] for r in rows) for k in ("flops", "bytes", "share"))
+    return f"{flops:,}", size(moved), f"{100 * share:.1f}"

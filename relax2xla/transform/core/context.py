@@ -59,6 +59,10 @@ class PassInfo:
     needed: bool = False
     one_device: bool = False
 
+    def is_for(self, platform: str, several: bool = False) -> bool:
+        """Whether the pass is for programs on a platform, on one device or on ``several``."""
+        return self.platform in ("", platform) and not (several and self.one_device)
+
 
 class PassInstrument:
     """Sees every pass that runs in a context; the methods of a subclass do what they like.

@@ -9,7 +9,7 @@ steps, on threads that stay for them. As with products
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -225,14 +225,8 @@ def _lstm(body: _Body, state: Var, new: Expr, before: Var, cell: Expr) -> _Cell:
     gate, seen = body.pair(new, "relax.multiply", "relax.sigmoid", "relax.tanh")
     if seen is not cell:
         raise _Other
-    kept, made = body.terms(cell, "relax.add")
-    if before not in body.terms(kept, "relax.multiply"):
-        kept, made = made, kept
-    forget, old = body.terms(kept, "relax.multiply")
-    if old is not before:
-        forget, old = old, forget
-    if old is not before:
-        raise _Other
+    kept, made = body.ordered(cell, "relax.add", lambda e: body.reads_term(e, before))
+    _, forget = body.ordered(kept, "relax.multiply", lambda e: e is before)
     i, g = body.pair(made, "relax.multiply", "relax.sigmoid", "relax.tanh")
     f = body.call(forget, "relax.sigmoid").args[0]
     parts = [body.part(e, 4) for e in (i, f, g, gate)]
@@ -245,34 +239,23 @@ def _lstm(body: _Body, state: Var, new: Expr, before: Var, cell: Expr) -> _Cell:
 
 def _gru(body: _Body, state: Var, new: Expr) -> _Cell:
     """``(1 - z) n + z h`` with ``n = tanh(x_n + r (h W + b)_n)``."""
-    made, kept = body.terms(new, "relax.add")
-    if state not in body.terms(kept, "relax.multiply"):
-        made, kept = kept, made
-    update, old = body.terms(kept, "relax.multiply")
-    if old is not state:
-        update, old = old, update
-    rest, fresh = body.terms(made, "relax.multiply")
-    if not body.seen(rest, "relax.subtract"):
-        rest, fresh = fresh, rest
-    one, taken = body.call(rest, "relax.subtract").args
-    if old is not state or body.number(one) != 1 or taken is not update:
+    kept, made = body.ordered(new, "relax.add", lambda e: body.reads_term(e, state))
+    _, update = body.ordered(kept, "relax.multiply", lambda e: e is state)
+    rest, fresh = body.ordered(made, "relax.multiply", lambda e: body.seen(e, "relax.subtract"))
+    one, taken = body.terms(rest, "relax.subtract")
+    if body.number(one) != 1 or taken is not update:
         raise _Other
     given: list[tuple[Expr, int]] = []
     own: list[tuple[Expr, int]] = []
 
     def gate(sums: Expr) -> None:
-        x, y = (body.part(e, 3) for e in body.terms(sums, "relax.add"))
-        if not body.is_row(x[0]):
-            x, y = y, x
-        given.append(x)
-        own.append(y)
+        x, y = body.ordered(sums, "relax.add", lambda e: body.is_row(body.part(e, 3)[0]))
+        given.append(body.part(x, 3))
+        own.append(body.part(y, 3))
 
-    a, b = body.terms(body.call(fresh, "relax.tanh").args[0], "relax.add")
-    if not body.seen(b, "relax.multiply"):
-        a, b = b, a
-    reset, hidden = body.terms(b, "relax.multiply")
-    if not body.seen(reset, "relax.sigmoid"):
-        reset, hidden = hidden, reset
+    sums = body.call(fresh, "relax.tanh").args[0]
+    b, a = body.ordered(sums, "relax.add", lambda e: body.seen(e, "relax.multiply"))
+    reset, hidden = body.ordered(b, "relax.multiply", lambda e: body.seen(e, "relax.sigmoid"))
     gate(body.call(reset, "relax.sigmoid").args[0])
     gate(body.call(update, "relax.sigmoid").args[0])
     given.append(body.part(a, 3))
@@ -327,12 +310,26 @@ class _Body:
         a, b = self.call(expr, name).args
         return a, b
 
+    def ordered(
+        self, expr: Expr, name: str, is_first: Callable[[Expr], object]
+    ) -> tuple[Expr, Expr]:
+        """The operands of an operator in either order, the one that ``is_first`` before."""
+        a, b = self.terms(expr, name)
+        if is_first(a):
+            return a, b
+        if is_first(b):
+            return b, a
+        raise _Other
+
     def pair(self, expr: Expr, name: str, first: str, second: str) -> tuple[Expr, Expr]:
         """The operands of two calls that an operator takes, in either order."""
-        a, b = self.terms(expr, name)
-        if not self.seen(a, first):
-            a, b = b, a
+        a, b = self.ordered(expr, name, lambda e: self.seen(e, first))
         return self.call(a, first).args[0], self.call(b, second).args[0]
+
+    def reads_term(self, expr: Expr, term: Expr) -> bool:
+        """Whether ``expr`` is a product of which ``term`` is an operand."""
+        product = self.seen(expr, "relax.multiply")
+        return product is not None and any(a is term for a in product.args)
 
     def number(self, expr: Expr) -> int | float | None:
         """A number, which may be a difference of some."""

@@ -87,11 +87,7 @@ class Programs:
         check_ranges(self.name, func, env)
         platform = xla.jax_device(self.device).platform
         several = xla.count(self.device) > 1
-        passes = [
-            p
-            for p in self.executable.static
-            if p.info.platform in ("", platform) and not (several and p.info.one_device)
-        ]
+        passes = [p for p in self.executable.static if p.info.is_for(platform, several)]
         try:
             with self.executable.context.resumed(), exact_quotients(platform == "cpu"):
                 made = specialise(self.executable.mod, self.name, func, env, passes, infos)

@@ -117,8 +117,9 @@ def build(
         bound, called = external_rows(bound)
         allowed |= called
     tuned = _tuner(relax_pipeline, bound, planned_platform(on)) if tune else None
-    pipeline = _pipeline(relax_pipeline)
-    if tuned is not None:
+    if tuned is None:
+        pipeline = _pipeline(relax_pipeline)
+    else:
         pipeline = get_pipeline("default", choose=tuned)
     if isinstance(pipeline, Pipeline):
         pipeline = pipeline.on(planned_platform(on), several is not None)

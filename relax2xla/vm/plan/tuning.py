@@ -21,7 +21,7 @@ from relax2xla.errors import TVMError
 from relax2xla.ir import Call, GlobalVar, IRModule, TensorStructInfo, Var
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_deep
-from relax2xla.kernels.products import FAMILY, SIZES, Convolution, Described, Product, Winograd
+from relax2xla.kernels.products import FAMILY, Convolution, Described, Product, winograds
 from relax2xla.runtime.progress import report
 from relax2xla.transform.cpu.call_products import form
 from relax2xla.transform.cpu.native_sites import composite_of
@@ -54,12 +54,6 @@ class Tuner:
     def __init__(self, build: Build, total: int) -> None:
         self.build, self.total, self.seen = build, total, 0
         self.known: dict[Described, str] = {}
-
-    @staticmethod
-    def of(mod: IRModule, build: Build) -> Tuner:
-        """One for a module."""
-        values = [b.value for f in mod.relax_functions().values() for b in bindings_deep(f)]
-        return Tuner(build, sum(any(is_op(v, n) for n in _OPERATORS) for v in values))
 
     def __call__(self, call: Convolution | Product) -> Described | None:
         """The fastest form of ``call``; None: its form in rows."""
@@ -97,18 +91,9 @@ class Tuner:
 
 def forms_of(call: Convolution | Product) -> Forms:
     """The forms that there are of ``call``, by name; None for rows."""
-    made: Forms = {ROWS: None, "C++": call}
-    plain = (1, 1, 1, 1, 1)
-    if (
-        isinstance(call, Convolution)
-        and call.window == (3, 3)
-        and (*call.strides, *call.dilation, call.groups) == plain
-    ):
-        for size in SIZES:
-            winograd = Winograd(call.image, call.results, call.padding, size)
-            if not winograd.problem():
-                made[f"C++, Winograd {size}x{size}"] = winograd
-    return made
+    found = winograds(call) if isinstance(call, Convolution) else []
+    named = {f"C++, Winograd {w.size}x{w.size}": w for w in found}
+    return {ROWS: None, "C++": call, **named}
 
 
 def measured(call: Convolution | Product, forms: Forms, build: Build) -> dict[str, float]:
@@ -179,4 +164,5 @@ def tuner(mod: IRModule, platform: str, build: Build) -> Tuner:
     """One for a module that is built; TVMError where there is nothing to choose among."""
     if platform != "cpu":
         raise TVMError(f"tune=True measures forms on CPUs; the module is built for {platform!r}")
-    return Tuner.of(mod, build)
+    values = [b.value for f in mod.relax_functions().values() for b in bindings_deep(f)]
+    return Tuner(build, sum(any(is_op(v, n) for n in _OPERATORS) for v in values))

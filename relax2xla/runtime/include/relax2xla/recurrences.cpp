@@ -11,7 +11,7 @@
  */
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
-#include <relax2xla/products/tile.h>
+#include <relax2xla/products/few_rows.h>
 #include <relax2xla/steps.h>
 #include <tvm/runtime/packed_func.h>
 
@@ -39,8 +39,8 @@ constexpr int kSums = 16;
 constexpr int kSums = 8;
 #endif
 constexpr int kWide = kPanel / kLanes, kMostRows = 4;
-// Numbers of a weight that are worth a thread, and numbers ahead of those that are read.
-constexpr int64_t kWorth = 32 * 1024, kComing = 1024;
+// Numbers of a weight that are worth a thread.
+constexpr int64_t kWorth = 32 * 1024;
 
 struct Recurrence {
   const float *rows, *weight, *bias, *state, *cells;
@@ -73,36 +73,12 @@ struct Recurrence {
   template <int64_t Cell, int Rows>
   void panel(int64_t step, int64_t row, int64_t at, int64_t next, const Memory& memory) const {
     constexpr int kGates = gates_of(Cell), kVectors = kGates * kWide;
-    constexpr int kFit = kSums / (Rows * kVectors);
-    constexpr int kParts = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
     constexpr int64_t kDeep = kGates * kPanel;
-    const int64_t apart = padded();
-    Vector sums[Rows][kVectors][kParts] = {};
-    const float *from = weight + at * size * kDeep, *ahead = from + kComing;
-    const float* const states = memory.before + row * apart;
-    const auto add = [&](int64_t k, int part) __attribute__((always_inline)) {
-#pragma GCC unroll 4
-      for (int g = 0; g < kGates; ++g) __builtin_prefetch(ahead + g * kPanel, 0, 3);
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        const Vector read = load(from + v * kLanes);
-#pragma GCC unroll 4
-        for (int r = 0; r < Rows; ++r) sums[r][v][part] += read * states[r * apart + k];
-      }
-      from += kDeep;
-      ahead += kDeep;
-    };
-    const auto add_until = [&](int64_t k, int64_t end) __attribute__((always_inline)) {
-      for (; k + kParts <= end; k += kParts) {
-#pragma GCC unroll 8
-        for (int part = 0; part < kParts; ++part) add(k + part, part);
-      }
-      for (; k < end; ++k) add(k, 0);
-    };
-    const int64_t behind = std::max<int64_t>(0, size - kComing / kDeep) / kParts * kParts;
-    add_until(0, behind);
-    ahead = weight + next * size * kDeep;
-    add_until(behind, size);
+    const int64_t apart = padded(), numbers = size * kDeep;
+    Vector sums[Rows][kVectors];
+    relax2xla::sums_of_rows<Rows, kVectors, kSums>(memory.before + row * apart, apart, size,
+                                                   weight + at * numbers, weight + next * numbers,
+                                                   sums);
     float constant[kDeep], given[kDeep];
     const int64_t column = at * kPanel;
     gather<kGates>(bias, column, constant);
@@ -112,11 +88,7 @@ struct Recurrence {
       for (int w = 0; w < kWide; ++w) {
         Vector sum[kGates], input[kGates];
         for (int g = 0; g < kGates; ++g) {
-          Vector(&parts)[kParts] = sums[r][g * kWide + w];
-#pragma GCC unroll 4
-          for (int half = kParts / 2; half > 0; half /= 2)
-            for (int i = 0; i < half; ++i) parts[i] += parts[i + half];
-          sum[g] = parts[0] + load(constant + g * kPanel + w * kLanes);
+          sum[g] = sums[r][g * kWide + w] + load(constant + g * kPanel + w * kLanes);
           input[g] = load(given + g * kPanel + w * kLanes);
         }
         const int64_t place = first + w * kLanes;

@@ -15,6 +15,56 @@ namespace relax2xla {
 
 constexpr int64_t kFewRows = 4;
 
+/* Sums of `Rows` rows, `apart` numbers from each other, by `Vectors` vectors of weights that lie together
+ * for each of `depth` numbers: as several that do not wait for each other, up to `Most` in all. `then`:
+ * the weights that are read next. */
+template <int Rows, int Vectors, int Most>
+__attribute__((always_inline)) inline void sums_of_rows(const float* rows, int64_t apart,
+                                                        int64_t depth, const float* from,
+                                                        const float* then,
+                                                        Vector (&made)[Rows][Vectors]) {
+  constexpr int kFit = Most / (Rows * Vectors);
+  constexpr int kParts = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+  // Numbers for each of those of a row, and numbers ahead of those that are read: as many as are on
+  // their way from the last cache.
+  constexpr int64_t kDeep = Vectors * kLanes, kComing = 1024;
+  Vector sums[Rows][Vectors][kParts] = {};
+  const float* ahead = from + kComing;
+  const auto add = [&](int64_t k, int part) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (int64_t line = 0; line < kDeep; line += kLine) __builtin_prefetch(ahead + line, 0, 3);
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) {
+      const Vector read = load(from + v * kLanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < Rows; ++r) sums[r][v][part] += read * rows[r * apart + k];
+    }
+    from += kDeep;
+    ahead += kDeep;
+  };
+  const auto add_until = [&](int64_t k, int64_t end) __attribute__((always_inline)) {
+    for (; k + kParts <= end; k += kParts) {
+#pragma GCC unroll 8
+      for (int part = 0; part < kParts; ++part) add(k + part, part);
+    }
+    for (; k < end; ++k) add(k, 0);
+  };
+  const int64_t behind = std::max<int64_t>(0, depth - kComing / kDeep) / kParts * kParts;
+  add_until(0, behind);
+  ahead = then;
+  add_until(behind, depth);
+#pragma GCC unroll 4
+  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) {
+#pragma GCC unroll 4
+      for (int half = kParts / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; ++i) sums[r][v][i] += sums[r][v][i + half];
+      made[r][v] = sums[r][v][0];
+    }
+  }
+}
+
 struct FewRows {
   const float* rows;
   const float* weight;
@@ -25,47 +75,20 @@ struct FewRows {
 
   // Vectors of a panel, and how many vectors of sums registers hold.
   static constexpr int kWide = kPanel / kLanes, kMost = kSums * 2 / 3;
-  // Numbers ahead of those that are read: as many as are on their way from the last cache.
-  static constexpr int64_t kComing = 1024;
   // Numbers of a weight that are worth a thread, and of one of which no cache holds a part until the
   // next call.
   static constexpr int64_t kWorth = 64 * 1024, kLarge = 2 * 1024 * 1024;
 
-  /* The sums of a panel, as several that do not wait for each other; `next`: the panel after it. */
+  /* The results of a panel; `next`: the panel after it. */
   template <int Rows>
   void panel(int64_t at, int64_t next) const {
-    constexpr int kFit = kMost / (Rows * kWide);
-    constexpr int kParts = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
-    Vector sums[Rows][kWide][kParts] = {};
-    const float *from = weight + at * depth * kPanel, *ahead = from + kComing;
-    const auto add = [&](int64_t k, int part) __attribute__((always_inline)) {
-      __builtin_prefetch(ahead, 0, 3);
-      for (int v = 0; v < kWide; ++v) {
-        const Vector read = load(from + v * kLanes);
-        for (int r = 0; r < Rows; ++r) sums[r][v][part] += read * rows[r * depth + k];
-      }
-      from += kPanel;
-      ahead += kPanel;
-    };
-    const auto add_until = [&](int64_t k, int64_t end) {
-      for (; k + kParts <= end; k += kParts) {
-#pragma GCC unroll 8
-        for (int part = 0; part < kParts; ++part) add(k + part, part);
-      }
-      for (; k < end; ++k) add(k, 0);
-    };
-    const int64_t behind = std::max<int64_t>(0, depth - kComing / kPanel) / kParts * kParts;
-    add_until(0, behind);
-    ahead = weight + next * depth * kPanel;
-    add_until(behind, depth);
+    Vector sums[Rows][kWide];
+    const int64_t numbers = depth * kPanel;
+    sums_of_rows<Rows, kWide, kMost>(rows, depth, depth, weight + at * numbers,
+                                     weight + next * numbers, sums);
     for (int r = 0; r < Rows; ++r) {
       float made[kPanel];
-      for (int v = 0; v < kWide; ++v) {
-#pragma GCC unroll 4
-        for (int half = kParts / 2; half > 0; half /= 2)
-          for (int i = 0; i < half; ++i) sums[r][v][i] += sums[r][v][i + half];
-        store(made + v * kLanes, sums[r][v][0]);
-      }
+      for (int v = 0; v < kWide; ++v) store(made + v * kLanes, sums[r][v]);
       finish(r, at * kPanel, made);
     }
   }
