@@ -40,8 +40,10 @@ _OPERATORS: Final = ("relax.nn.conv2d", "relax.matmul", "relax.einsum")
 # Seconds that the rounds of one shape take, about; how many rounds there are at least.
 _SECONDS: Final = 0.4
 _ROUNDS: Final = 5
-# Bytes of weights that no cache holds: a network's weights come from memory.
+# Bytes of weights that no cache holds: a network's weights come from memory. How many weights they
+# are spread over at most.
 _COLD: Final = 64 << 20
+_WEIGHTS: Final = 16
 
 
 class Tuner:
@@ -123,7 +125,7 @@ def _runner(
     program = _program(described, found is not None)
     machine = VirtualMachine(build(program))
     image, weight, *rest = (np.full(t.shape, 0.01, t.dtype) for t in described.operands)
-    count = max(2, min(16, _COLD // max(1, weight.nbytes)))
+    count = weights_of(weight.nbytes)
     weights = [jax.numpy.asarray(weight + i) for i in range(count)]
     given: Sequence[Any] = list(map(jax.numpy.asarray, (image, *rest)))
 
@@ -133,6 +135,11 @@ def _runner(
 
     run(0)
     return run
+
+
+def weights_of(size: int) -> int:
+    """How many weights of ``size`` bytes a form is run with in turn; one that no cache holds."""
+    return min(_WEIGHTS, -(-_COLD // max(1, size)))
 
 
 def _program(described: Described, called: bool) -> IRModule:

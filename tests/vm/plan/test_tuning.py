@@ -158,3 +158,8 @@ def test_what_cannot_be_tuned() -> None:
         rx.build(module(), "cpu", relax_pipeline="zero", tune=True)
     with pytest.raises(TVMError, match="measures forms on CPUs"):
         tuning.tuner(module(), "gpu", as_it_is)
+
+
+@pytest.mark.parametrize(("size", "count"), [(0, 16), (1 << 20, 16), (24 << 20, 3), (1 << 30, 1)])
+def test_weights_that_no_cache_holds_are_not_made_twice(size: int, count: int) -> None:
+    assert tuning.weights_of(size) == count
