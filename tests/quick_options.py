@@ -13,14 +13,16 @@ from typing import Final
 
 import pytest
 
-#: Tests of one operator each, and of modules, caches, gradients, layouts, raised rows, random loops
-#: and ways from torch whose yardstick are values, by their paths below this folder: XLA took two to
-#: four fifths of their time. Well compiled the same operators are in the importers' suites
-#: (onnx/test_suite, torch/opinfo), in models (torch/test_models) and in the other examples, and
-#: loops as rows in tests of te, tir and stablehlo.
+#: Tests of one operator each, and of modules, caches, gradients, layouts, raised rows, random
+#: loops, functions of JAX and ways from torch whose yardstick are values, by their paths below this
+#: folder: XLA took two to four fifths of their time. Well compiled the same operators are in the
+#: importers' suites (onnx/test_suite, torch/opinfo), in models (torch/test_models) and in the other
+#: examples, loops as rows in tests of te, tir and stablehlo, and functions of JAX in examples of
+#: their own (finetune_in_jax, tensor_parallel) and in the programs of docs/jax.md.
 QUICK: Final = (
     "examples/test_dynamic.py",
     "frontend/nn/*",
+    "interop/*",
     "kv_state/*",
     "op/*",
     "stablehlo/loops/test_random.py",
@@ -35,6 +37,7 @@ QUICK: Final = (
     *(f"importers/torch/{room}/*" for room in ("aten", "compile", "engine", "source")),
     "transform/grad/test_operators.py",
     "transform/layout/*",
+    "transform/raising/test_raise_stablehlo.py",
     "transform/raising/test_raising_rules.py",
 )
 #: Of these, tests of the last digits, which users get.
@@ -51,10 +54,18 @@ def is_quick(path: str) -> bool:
 
 @contextmanager
 def quick_options() -> Iterator[None]:
-    """Compile as for programs that run once, until the end."""
+    """Compile as for programs that run once, until the end; what JAX compiles by itself, too."""
+    import jax
+
     from relax2xla.vm.pjrt import compiler
 
     options = {**compiler.COMPILER_OPTIONS, **compiler.RUN_ONCE_OPTIONS}
+    of_jax = "jax_disable_most_optimizations"
+    before = jax.config.read(of_jax)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiler, "COMPILER_OPTIONS", options)
-        yield
+        jax.config.update(of_jax, True)
+        try:
+            yield
+        finally:
+            jax.config.update(of_jax, before)
