@@ -269,19 +269,18 @@ _PATCHES: Final = 36
 
 
 def winograds(call: Convolution) -> list[Winograd]:
-    """The same by minimal filtering, larger patches first; none where windows are others."""
+    """The same by minimal filtering, by :data:`SIZES`; none where windows are others."""
     if call.window != (3, 3) or (*call.strides, *call.dilation, call.groups) != (1, 1, 1, 1, 1):
         return []
     then = (call.added, call.ending, call.lies, call.scaled)
-    sizes = reversed(SIZES)
-    made = [Winograd(call.image, call.results, call.padding, size, *then) for size in sizes]
+    made = [Winograd(call.image, call.results, call.padding, size, *then) for size in SIZES]
     return [w for w in made if not w.problem()]
 
 
 def by_winograd(call: Convolution) -> Winograd | None:
     """The same by minimal filtering, where that takes less time."""
     n, rows, columns, _ = call.result.shape
-    for made in winograds(call):
+    for made in reversed(winograds(call)):
         if n * -(-rows // made.size) * -(-columns // made.size) >= _PATCHES:
             return made
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ import relax2xla as rx
 from relax2xla.errors import TVMError
 from relax2xla.ir import Function, Var
 from relax2xla.kernels.native import Call, Family
+from relax2xla.runtime.native import NativeFunction
 from relax2xla.vm.pjrt import native_calls
 
 Array = np.ndarray[Any, Any]
@@ -40,6 +41,13 @@ def program(call: Call, family: Family, form: Function) -> rx.IRModule:
         builder.emit_func_output(made)
     mod = builder.get()
     return mod.replace({**mod.functions, rx.GlobalVar(symbol): form})
+
+
+def called(library: Mapping[str, NativeFunction], call: Call, operands: Sequence[Array]) -> Array:
+    """What the function in C++ gives; all of the result is written."""
+    made = np.full(call.result.shape, np.nan, call.result.dtype)
+    library[call.symbol](*operands, *call.numbers, made)
+    return made
 
 
 def replaced(monkeypatch: pytest.MonkeyPatch) -> list[Call]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -17,11 +17,10 @@ import numpy as np
 from relax2xla.kernels import depthwise, products, recurrences
 from relax2xla.kernels.native import Call, Family
 from relax2xla.kernels.recurrences import CELLS, Recurrence
-from relax2xla.runtime.native import NativeFunction
 from relax2xla.vm.pjrt import native_calls
 
 from . import test_depthwise, test_products, test_recurrences
-from .native_programs import Array
+from .native_programs import Array, called
 
 # Compiled in half the time that the options of users take: checks are calls.
 SANITIZED: Final = (
@@ -67,13 +66,6 @@ CASES: Final = {
     recurrences.FAMILY: of_recurrences,
     depthwise.FAMILY: of_depthwise,
 }
-
-
-def called(library: Mapping[str, NativeFunction], call: Call, operands: Sequence[Array]) -> Array:
-    """What a function gives."""
-    made = np.full(call.result.shape, np.nan, call.result.dtype)
-    library[call.symbol](*operands, *call.numbers, made)
-    return made
 
 
 def check(family: Family, processor: str) -> int:

@@ -31,6 +31,7 @@ from relax2xla.testing import evaluate
 from relax2xla.transform.cpu.call_products import Described, form
 from relax2xla.vm.pjrt import native_calls
 
+from . import native_programs
 from .native_programs import Array, Threads, no_library, program, replaced, run
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
@@ -92,10 +93,8 @@ def library() -> Mapping[str, NativeFunction]:
 
 
 def called(call: Described, operands: list[Array]) -> Array:
-    """What the function in C++ gives; all of the result is written."""
-    made = np.full(call.result.shape, np.nan, call.result.dtype)
-    library()[call.symbol](*operands, *call.numbers, made)
-    return made
+    """What the function in C++ gives."""
+    return native_programs.called(library(), call, operands)
 
 
 def window_of(call: Described) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from relax2xla.transform.cpu.call_recurrences import form
 from relax2xla.transform.pipeline import get_pipeline
 from relax2xla.vm.pjrt import native_calls
 
+from . import native_programs
 from .native_programs import Array
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
@@ -32,10 +33,8 @@ def library() -> Mapping[str, NativeFunction]:
 
 
 def called(call: Recurrence, operands: list[Array]) -> Array:
-    """What the function in C++ gives; all of the result is written."""
-    made = np.full(call.result.shape, np.nan, call.result.dtype)
-    library()[call.symbol](*operands, *call.numbers, made)
-    return made
+    """What the function in C++ gives."""
+    return native_programs.called(library(), call, operands)
 
 
 def operands_of(call: Recurrence) -> list[Array]:

@@ -41,7 +41,7 @@ def test_no_call_leaves_its_memory(kind: str) -> None:
     environment = {
         **os.environ,
         "LD_PRELOAD": libraries(),
-        "ASAN_OPTIONS": "detect_leaks=0:exitcode=7",
+        "ASAN_OPTIONS": "detect_leaks=0",
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-m", "tests.vm.pjrt.sanitized_programs", kind]
@@ -49,8 +49,6 @@ def test_no_call_leaves_its_memory(kind: str) -> None:
         command, env=environment, capture_output=True, text=True, check=False, timeout=500
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert [line.split()[0] for line in done.stdout.splitlines()] == [
-        "products",
-        "recurrences",
-        "depthwise",
-    ]
+    calls = dict(line.split() for line in done.stdout.splitlines())
+    assert list(calls) == ["products", "recurrences", "depthwise"]
+    assert "0" not in calls.values()

@@ -32,12 +32,7 @@ enum Cell : int64_t { kLstm = 0, kGru = 1, kTanh = 2, kRelu = 3 };
 
 constexpr int gates_of(int64_t cell) { return cell == kLstm ? 4 : cell == kGru ? 3 : 1; }
 
-// Vectors of sums that registers hold beside others, and of a panel; rows of the batch at once.
-#ifdef __AVX512F__
-constexpr int kSums = 16;
-#else
-constexpr int kSums = 8;
-#endif
+// Vectors of a panel; rows of the batch at once.
 constexpr int kWide = kPanel / kLanes, kMostRows = 4;
 // Numbers of a weight that are worth a thread.
 constexpr int64_t kWorth = 32 * 1024;
@@ -76,9 +71,8 @@ struct Recurrence {
     constexpr int64_t kDeep = kGates * kPanel;
     const int64_t apart = padded(), numbers = size * kDeep;
     Vector sums[Rows][kVectors];
-    relax2xla::sums_of_rows<Rows, kVectors, kSums>(memory.before + row * apart, apart, size,
-                                                   weight + at * numbers, weight + next * numbers,
-                                                   sums);
+    relax2xla::sums_of_rows<Rows, kVectors>(memory.before + row * apart, apart, size,
+                                            weight + at * numbers, weight + next * numbers, sums);
     float constant[kDeep], given[kDeep];
     const int64_t column = at * kPanel;
     gather<kGates>(bias, column, constant);
@@ -125,7 +119,7 @@ struct Recurrence {
   /* A panel of all rows of the batch. */
   template <int64_t Cell>
   void panel_of_all(int64_t step, int64_t at, int64_t next, const Memory& memory) const {
-    constexpr int kFit = kSums * 3 / 2 / (gates_of(Cell) * kWide);
+    constexpr int kFit = relax2xla::kSums / (gates_of(Cell) * kWide);
     constexpr int kRows = kFit < 1 ? 1 : kFit > kMostRows ? kMostRows : kFit;
     panel_of<Cell, kRows>(step, 0, at, next, memory);
   }

@@ -16,14 +16,14 @@ namespace relax2xla {
 constexpr int64_t kFewRows = 4;
 
 /* Sums of `Rows` rows, `apart` numbers from each other, by `Vectors` vectors of weights that lie together
- * for each of `depth` numbers: as several that do not wait for each other, up to `Most` in all. `then`:
- * the weights that are read next. */
-template <int Rows, int Vectors, int Most>
+ * for each of `depth` numbers: as several that do not wait for each other, as far as registers hold them
+ * beside others. `then`: the weights that are read next. */
+template <int Rows, int Vectors>
 __attribute__((always_inline)) inline void sums_of_rows(const float* rows, int64_t apart,
                                                         int64_t depth, const float* from,
                                                         const float* then,
                                                         Vector (&made)[Rows][Vectors]) {
-  constexpr int kFit = Most / (Rows * Vectors);
+  constexpr int kFit = kSums * 2 / 3 / (Rows * Vectors);
   constexpr int kParts = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
   // Numbers for each of those of a row, and numbers ahead of those that are read: as many as are on
   // their way from the last cache.
@@ -73,8 +73,8 @@ struct FewRows {
   float* out;
   int64_t depth, results, ending;
 
-  // Vectors of a panel, and how many vectors of sums registers hold.
-  static constexpr int kWide = kPanel / kLanes, kMost = kSums * 2 / 3;
+  // Vectors of a panel.
+  static constexpr int kWide = kPanel / kLanes;
   // Numbers of a weight that are worth a thread, and of one of which no cache holds a part until the
   // next call.
   static constexpr int64_t kWorth = 64 * 1024, kLarge = 2 * 1024 * 1024;
@@ -84,8 +84,8 @@ struct FewRows {
   void panel(int64_t at, int64_t next) const {
     Vector sums[Rows][kWide];
     const int64_t numbers = depth * kPanel;
-    sums_of_rows<Rows, kWide, kMost>(rows, depth, depth, weight + at * numbers,
-                                     weight + next * numbers, sums);
+    sums_of_rows<Rows, kWide>(rows, depth, depth, weight + at * numbers, weight + next * numbers,
+                              sums);
     for (int r = 0; r < Rows; ++r) {
       float made[kPanel];
       for (int v = 0; v < kWide; ++v) store(made + v * kLanes, sums[r][v]);
