@@ -157,7 +157,7 @@ class Expanded(Convolution):
 # Numbers under a row of results.
 _MOST_NEAR: Final = 1 << 25
 # The least size of a product that is made as far as it is read, the same where its rows are short,
-# and the depth from which the tiles of one vector that it is made in are too slow: on Cascade Lake
+# and the depth from which the tiles of one panel that it is made in are too slow: on Cascade Lake
 # (caches of 1 MB, 11 with neighbours) 112 x 112 x 64 of 16 take 0.56 of the time of two calls, 56 x
 # 56 x 72 of 24 0.75, 28 x 28 x 240 of 40 as long, 14 x 14 x 672 of 112 longer; eight images 0.3 to
 # 0.7 for the first three, and 0.75 to 0.9.

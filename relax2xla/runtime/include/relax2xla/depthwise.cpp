@@ -2,9 +2,9 @@
  * is read, and the gradient of their weight.
  *
  * Numbers are float32. Images are [n, height, width, channels], or [n, channels, height, width]
- * where a call says that channels come first; weights are [height, width, 1, channels]. A vector
- * holds one pixel of as many channels as it has lanes. Pixels of some rows are copied into lines of
- * such vectors, with the padding around them, so that they lie together in the nearest cache, and
+ * where a call says that channels come first; weights are [height, width, 1, channels]. Channels are
+ * computed in blocks of 16, which are one vector or two. Pixels of some rows are copied into lines of
+ * such blocks, with the padding around them, so that they lie together in the nearest cache, and
  * each is read once for all its taps in a row of the window.
  */
 #include <dlpack/dlpack.h>
@@ -27,6 +27,8 @@ using relax2xla::store;
 using relax2xla::turn;
 using relax2xla::Vector;
 
+// Channels of a block: a line of the cache. Vectors of them.
+constexpr int kBlock = kPanel, kVectors = kBlock / kLanes;
 // Results that are summed up together: with a row of the window, what registers hold.
 constexpr int kPixels = kLanes == 16 ? 14 : 7;
 // Taps in a row of the window.
@@ -37,8 +39,6 @@ constexpr int64_t kNear = 24 * 1024;
 constexpr int64_t kShared = 96 * 1024;
 // How many pixels behind the one that is read come nearer.
 constexpr int64_t kAhead = 12;
-// Blocks of channels that share what caches are filled with.
-constexpr int64_t kSide = 16 / kLanes;
 constexpr int64_t kWork = 200000;
 
 /* Where the numbers of four axes are, whichever of the two orders they lie in. */
@@ -67,84 +67,93 @@ struct Image {
 struct Channels {
   int64_t from;
   int count;
+
+  int vectors() const { return (count + kLanes - 1) / kLanes; }
+  int of_vector(int vector) const { return std::min(kLanes, count - vector * kLanes); }
 };
 
-/* Channels in blocks. Where they lie together, the last block overlaps the one before it. */
+/* Channels in blocks. Where they lie together, the last block overlaps the one before it, so that it
+ * fills its vectors. */
 struct Blocks {
   int64_t channels;
   bool overlap;
 
-  int64_t count() const { return (channels + kLanes - 1) / kLanes; }
+  int64_t count() const { return (channels + kBlock - 1) / kBlock; }
   Channels operator[](int64_t block) const {
-    int64_t from = block * kLanes;
-    if (overlap && channels >= kLanes) from = std::min(from, channels - kLanes);
-    return {from, static_cast<int>(std::min<int64_t>(kLanes, channels - from))};
+    const int64_t from = block * kBlock;
+    const Channels c{from, static_cast<int>(std::min<int64_t>(kBlock, channels - from))};
+    const int whole = c.vectors() * kLanes;
+    return overlap && channels >= whole ? Channels{std::min(from, channels - whole), whole} : c;
   }
 };
 
 // -- planes and lines ----------------------------------------------------------------------------
-/* Vectors in rows of `width`, the first of a row `pitch` numbers behind that of the row before. */
+/* Blocks in rows of `width`, the first of a row `pitch` numbers behind that of the row before. */
 struct Lines {
   float* data;
   int64_t width, pitch;
 
-  float* at(int64_t pixel) const { return data + pixel / width * pitch + pixel % width * kLanes; }
+  float* at(int64_t pixel) const { return data + pixel / width * pitch + pixel % width * kBlock; }
 };
 
-/* Rows [y, y + rows) of one image as vectors. */
+/* Rows [y, y + rows) of one image as blocks. */
 void read(const Image& image, int64_t b, Channels channels, int64_t y, int64_t rows,
           const Lines& lines) {
-  const int count = channels.count;
-  const float* from = image.row(b, channels.from, y);
-  const int64_t pixels = rows * image.width;
+  const int64_t plane = image.height * image.width, pixels = rows * image.width;
   if (!image.first) {
+    const float* from = image.row(b, channels.from, y);
     for (int64_t p = 0; p < rows; ++p) {
       float* to = lines.data + p * lines.pitch;
-      for (int64_t q = 0; q < image.width; ++q, to += kLanes, from += image.channels) {
-        if (count == kLanes) {
+      for (int64_t q = 0; q < image.width; ++q, to += kBlock, from += image.channels) {
+        if (channels.count == kBlock) {
           __builtin_prefetch(from + kAhead * image.channels);
-          store(to, load(from));
+          for (int v = 0; v < kVectors; ++v) store(to + v * kLanes, load(from + v * kLanes));
         } else {
-          for (int c = 0; c < count; ++c) to[c] = from[c];
+          std::copy_n(from, channels.count, to);
         }
       }
     }
     return;
   }
-  const int64_t plane = image.height * image.width;
-  int64_t p = 0;
-  for (; p + kLanes <= pixels && count == kLanes; p += kLanes) {
-    Vector block[kLanes];
-    for (int c = 0; c < kLanes; ++c) block[c] = load(from + c * plane + p);
-    turn(block);
-    for (int c = 0; c < kLanes; ++c) store(lines.at(p + c), block[c]);
-  }
-  for (; p < pixels; ++p) {
-    float* to = lines.at(p);
-    for (int c = 0; c < count; ++c) to[c] = from[c * plane + p];
+  for (int v = 0; v < channels.vectors(); ++v) {
+    const float* const from = image.row(b, channels.from + v * kLanes, y);
+    const int count = channels.of_vector(v);
+    int64_t p = 0;
+    for (; p + kLanes <= pixels && count == kLanes; p += kLanes) {
+      Vector block[kLanes];
+      for (int c = 0; c < kLanes; ++c) block[c] = load(from + c * plane + p);
+      turn(block);
+      for (int c = 0; c < kLanes; ++c) store(lines.at(p + c) + v * kLanes, block[c]);
+    }
+    for (; p < pixels; ++p) {
+      float* const to = lines.at(p) + v * kLanes;
+      for (int c = 0; c < count; ++c) to[c] = from[c * plane + p];
+    }
   }
 }
 
 /* The other way. */
 void write(const Image& image, int64_t b, Channels channels, int64_t y, int64_t rows,
            const Lines& lines) {
-  const int count = channels.count;
-  float* to = image.row(b, channels.from, y);
-  const int64_t pixels = rows * image.width;
-  const int64_t plane = image.first ? image.height * image.width : 1;
-  const int64_t apart = image.first ? 1 : image.channels;
-  int64_t p = 0;
-  for (; image.first && p + kLanes <= pixels && count == kLanes; p += kLanes) {
-    Vector block[kLanes];
-    for (int c = 0; c < kLanes; ++c) block[c] = load(lines.at(p + c));
-    turn(block);
-    for (int c = 0; c < kLanes; ++c) store(to + c * plane + p, block[c]);
+  const int64_t plane = image.height * image.width, pixels = rows * image.width;
+  if (!image.first) {
+    float* const to = image.row(b, channels.from, y);
+    for (int64_t p = 0; p < pixels; ++p)
+      std::copy_n(lines.at(p), channels.count, to + p * image.channels);
+    return;
   }
-  for (; p < pixels; ++p) {
-    const float* from = lines.at(p);
-    if (!image.first) {
-      std::copy_n(from, count, to + p * apart);
-    } else {
+  for (int v = 0; v < channels.vectors(); ++v) {
+    float* const to = image.row(b, channels.from + v * kLanes, y);
+    const int count = channels.of_vector(v);
+    int64_t p = 0;
+    for (; p + kLanes <= pixels && count == kLanes; p += kLanes) {
+      Vector block[kLanes];
+      for (int c = 0; c < kLanes; ++c) block[c] = load(lines.at(p + c) + v * kLanes);
+      turn(block);
+      for (int c = 0; c < kLanes; ++c) store(to + c * plane + p, block[c]);
+    }
+    for (; p < pixels; ++p) {
+      const float* const from = lines.at(p) + v * kLanes;
       for (int c = 0; c < count; ++c) to[c * plane + p] = from[c];
     }
   }
@@ -157,11 +166,14 @@ float* zeros(int64_t count) {
   return relax2xla::aligned(memory.data());
 }
 
-/* Of `width` vectors that lie together: where `out` says, `apart` numbers from each other. */
-void finish(const float* sums, float* out, int64_t apart, int64_t width, int64_t ending) {
+/* Of `width` blocks that lie together: where `out` says, `apart` numbers from each other. */
+void finish(const float* sums, float* out, int64_t apart, int64_t width, int vectors,
+            int64_t ending) {
   relax2xla::with_ending(ending, [&](auto known) {
-    for (int64_t p = 0; p < width; ++p)
-      store(out + p * apart, relax2xla::activated<decltype(known)::value>(load(sums + p * kLanes)));
+    for (int64_t p = 0; p < width; ++p, sums += kBlock, out += apart) {
+      for (int v = 0; v < vectors * kLanes; v += kLanes)
+        store(out + v, relax2xla::activated<decltype(known)::value>(load(sums + v)));
+    }
   });
 }
 
@@ -171,12 +183,13 @@ struct Product {
   const float *rows, *panels, *bias;
   int64_t n, height, width, channels, given, ending;
 
-  /* Rows [y, y + rows) as vectors. */
+  /* Rows [y, y + rows) as blocks. */
   void read(int64_t b, Channels channels, int64_t y, int64_t count, const Lines& lines) const {
     constexpr int64_t kShort = 28;
-    float added[kLanes] = {};
+    float added[kBlock] = {};
     std::copy_n(bias + channels.from, channels.count, added);
-    const float* const panel = panels + channels.from / kPanel * given * kPanel + channels.from % kPanel;
+    const float* const panel = panels + channels.from / kPanel * given * kPanel;
+    const int vectors = channels.vectors();
     // Meanwhile the weight of the next channels comes nearer.
     const int64_t pixels = count * width, tiles = (pixels + kRows - 1) / kRows;
     const int64_t next = given * kPanel;
@@ -188,52 +201,55 @@ struct Product {
     static thread_local std::vector<float> memory;
     float* together = nullptr;
     if (is_short) {
-      together = relax2xla::room(memory, pixels * kLanes);
-      multiply(from, pixels, panel, added, &ahead, together);
+      together = relax2xla::room(memory, pixels * kBlock);
+      multiply(from, pixels, panel, vectors, added, &ahead, together);
     }
     for (int64_t line = 0; line < count; ++line) {
       float* const to = lines.data + line * lines.pitch;
       if (is_short) {
-        std::copy_n(together + line * width * kLanes, width * kLanes, to);
+        std::copy_n(together + line * width * kBlock, width * kBlock, to);
       } else {
-        multiply(from + line * width * given, width, panel, added, &ahead, to);
+        multiply(from + line * width * given, width, panel, vectors, added, &ahead, to);
       }
     }
   }
 
  private:
-  static constexpr int64_t kRows = relax2xla::kMostRows;
+  static constexpr int64_t kRows = std::min(relax2xla::kMostRows, relax2xla::kSums / kVectors);
 
-  /* `count` pixels by one vector of results. */
-  void multiply(const float* from, int64_t count, const float* panel, const float* added,
-                relax2xla::Ahead* ahead, float* to) const {
+  /* `count` pixels by a panel, or its first vectors. */
+  void multiply(const float* from, int64_t count, const float* panel, int vectors,
+                const float* added, relax2xla::Ahead* ahead, float* to) const {
     const relax2xla::Last last{nullptr, ending};
-    for (int64_t p = 0; p < count;) {
-      const relax2xla::Tile tile = relax2xla::tile_of(count - p, 1, given);
+    for (int64_t p = 0, some; p < count; p += some) {
+      const relax2xla::Tile tile = relax2xla::tile_of(count - p, vectors, given);
+      const int64_t tiles = (count - p) / tile.rows;
+      some = tiles * tile.rows;
       const float* const pixel = from + p * given;
-      tile.run(&pixel, 1, given, 1, 0, given, panel, given * kPanel, added, &last, ahead,
-               to + p * kLanes, kLanes);
-      p += tile.rows;
+      tile.compute(tiles,
+                   {&pixel, 1, given, 1, 0, given, panel, given * kPanel, added, &last,
+                    to + p * kBlock, kBlock},
+                   ahead);
     }
-    if (!relax2xla::in_registers(ending)) finish(to, to, kLanes, count, ending);
+    if (!relax2xla::in_registers(ending)) finish(to, to, kBlock, count, vectors, ending);
   }
 };
 
 // -- rows of results -----------------------------------------------------------------------------
-/* `Pixels` neighbours: under them lie `rows` lines, the first of their taps at `pixels`. */
+/* A vector of `Pixels` neighbours: under them lie `rows` lines, the first of their taps at `pixels`. */
 template <int Width, int Step, int Pixels>
 void results(const float* pixels, int64_t pitch, int64_t rows, const float* weight, Vector bias,
              float* out, int64_t apart) {
   Vector sum[Pixels];
 #pragma GCC unroll 16
   for (int p = 0; p < Pixels; ++p) sum[p] = bias;
-  for (int64_t i = 0; i < rows; ++i, pixels += pitch, weight += Width * kLanes) {
+  for (int64_t i = 0; i < rows; ++i, pixels += pitch, weight += Width * kBlock) {
     Vector taps[Width];
 #pragma GCC unroll 8
-    for (int j = 0; j < Width; ++j) taps[j] = load(weight + j * kLanes);
+    for (int j = 0; j < Width; ++j) taps[j] = load(weight + j * kBlock);
 #pragma GCC unroll 64
     for (int q = 0; q < (Pixels - 1) * Step + Width; ++q) {
-      const Vector pixel = load(pixels + q * kLanes);
+      const Vector pixel = load(pixels + q * kBlock);
 #pragma GCC unroll 8
       for (int j = 0; j < Width; ++j) {
         const int p = (q - j) / Step;
@@ -249,7 +265,7 @@ void results(const float* pixels, int64_t pitch, int64_t rows, const float* weig
 template <int Width, int Step>
 void row_of_results(const float* pixels, int64_t pitch, int64_t rows, const float* weight,
                     Vector bias, float* out, int64_t apart, int64_t width) {
-  constexpr int64_t next = Step * kLanes;
+  constexpr int64_t next = Step * kBlock;
   int64_t at = 0;
   for (; at + kPixels <= width; at += kPixels) {
     results<Width, Step, kPixels>(pixels + at * next, pitch, rows, weight, bias, out + at * apart,
@@ -263,36 +279,36 @@ void row_of_results(const float* pixels, int64_t pitch, int64_t rows, const floa
   }
 }
 
-/* To the sums of a row of the window: what is under its taps times `width` gradients. */
+/* To a vector of the sums of a row of the window: what is under its taps times `width` gradients. */
 template <int Width, int Step>
 void row_of_sums(const float* pixels, const float* gradient, int64_t width, float* sums) {
-  constexpr int kBlock = 4;
+  constexpr int kSome = 4;
   // Sums that wait for each other are more than one for a tap.
   constexpr int kSets = Width < 4 ? 2 : 1;
   Vector sum[kSets][Width] = {};
   int64_t at = 0;
-  for (; at + kBlock <= width; at += kBlock) {
-    Vector given[kBlock];
+  for (; at + kSome <= width; at += kSome) {
+    Vector given[kSome];
 #pragma GCC unroll 8
-    for (int p = 0; p < kBlock; ++p) given[p] = load(gradient + (at + p) * kLanes);
+    for (int p = 0; p < kSome; ++p) given[p] = load(gradient + (at + p) * kBlock);
 #pragma GCC unroll 32
-    for (int q = 0; q < (kBlock - 1) * Step + Width; ++q) {
-      const Vector pixel = load(pixels + (at * Step + q) * kLanes);
+    for (int q = 0; q < (kSome - 1) * Step + Width; ++q) {
+      const Vector pixel = load(pixels + (at * Step + q) * kBlock);
 #pragma GCC unroll 8
       for (int j = 0; j < Width; ++j) {
         const int p = (q - j) / Step;
-        if (q >= j && (q - j) % Step == 0 && p < kBlock) sum[p % kSets][j] += given[p] * pixel;
+        if (q >= j && (q - j) % Step == 0 && p < kSome) sum[p % kSets][j] += given[p] * pixel;
       }
     }
   }
   for (; at < width; ++at) {
-    const Vector given = load(gradient + at * kLanes);
-    for (int j = 0; j < Width; ++j) sum[0][j] += given * load(pixels + (at * Step + j) * kLanes);
+    const Vector given = load(gradient + at * kBlock);
+    for (int j = 0; j < Width; ++j) sum[0][j] += given * load(pixels + (at * Step + j) * kBlock);
   }
   for (int j = 0; j < Width; ++j) {
-    Vector total = load(sums + j * kLanes) + sum[0][j];
+    Vector total = load(sums + j * kBlock) + sum[0][j];
     if constexpr (kSets > 1) total += sum[1][j];
-    store(sums + j * kLanes, total);
+    store(sums + j * kBlock, total);
   }
 }
 
@@ -317,7 +333,7 @@ struct Windows {
   int64_t height, width, steps, step, top, left;
   // Rows of windows, and how many are in a band.
   int64_t rows, band;
-  // Vectors of a line, with the padding on both sides; numbers from a line to the next.
+  // Blocks of a line, with the padding on both sides; numbers from a line to the next.
   int64_t line, pitch;
 
   template <typename Source>
@@ -326,7 +342,7 @@ struct Windows {
       : height(height), width(width), steps(steps), step(step), top(top), left(left) {
     rows = result.height;
     line = std::max((result.width - 1) * step + width, left + image.width);
-    pitch = line * kLanes;
+    pitch = line * kBlock;
     band = std::clamp<int64_t>((near / pitch - height) / steps + 1, 1, rows);
   }
 
@@ -344,11 +360,11 @@ struct Windows {
   /* Put lines of the image into `memory`, whose padding is zeros already. */
   void fill(float* memory, const Image& image, int64_t b, Channels channels, int64_t from,
             int64_t count) const {
-    read(image, b, channels, from, count, Lines{memory + left * kLanes, image.width, pitch});
+    read(image, b, channels, from, count, Lines{memory + left * kBlock, image.width, pitch});
   }
   void fill(float* memory, const Product& image, int64_t b, Channels channels, int64_t from,
             int64_t count) const {
-    image.read(b, channels, from, count, Lines{memory + left * kLanes, image.width, pitch});
+    image.read(b, channels, from, count, Lines{memory + left * kBlock, image.width, pitch});
   }
 };
 
@@ -373,20 +389,17 @@ struct Side {
   float *lines, *weight;
   int64_t block = -1;
   Held held;
-  Vector bias = {};
+  Vector bias[kVectors] = {};
 
   void take(int64_t next, Channels c, const DLTensor* weights, const DLTensor* biases) {
     if (next == block) return;
     block = next;
     const int64_t taps = weights->shape[0] * weights->shape[1], channels = weights->shape[3];
-    for (int l = 0; l < c.count; ++l) bias[l] = static_cast<const float*>(biases->data)[c.from + l];
+    std::copy_n(static_cast<const float*>(biases->data) + c.from, c.count,
+                reinterpret_cast<float*>(bias));
     for (int64_t t = 0; t < taps; ++t) {
       const float* const tap = static_cast<const float*>(weights->data) + t * channels + c.from;
-      if (c.count == kLanes) {
-        store(weight + t * kLanes, load(tap));
-      } else {
-        std::copy_n(tap, c.count, weight + t * kLanes);
-      }
+      std::copy_n(tap, c.count, weight + t * kBlock);
     }
   }
 };
@@ -401,10 +414,10 @@ void convolved(const Source& from, const DLTensor* weight, const DLTensor* bias,
   const Windows w(from, to, height, width, steps, step, top, left, near);
   auto run = [&](auto compiled_width, auto compiled_step) {
     constexpr int Width = decltype(compiled_width)::value, Step = decltype(compiled_step)::value;
-    const int64_t of_block = from.n * w.bands(), unit_work = w.band * to.width * work * kLanes;
+    const int64_t of_block = from.n * w.bands(), unit_work = w.band * to.width * work * kBlock;
     relax2xla::in_ranges(of_block * blocks.count(), kWork / unit_work, [&](int64_t begin, int64_t end) {
-      const int64_t of_side = w.numbers() + taps * kLanes;
-      float* const memory = zeros(sides * of_side + w.band * to.width * kLanes);
+      const int64_t of_side = w.numbers() + taps * kBlock;
+      float* const memory = zeros(sides * of_side + w.band * to.width * kBlock);
       float* const made = memory + sides * of_side;
       std::vector<Side> at(static_cast<size_t>(sides));
       for (int64_t i = 0; i < sides; ++i) {
@@ -425,20 +438,23 @@ void convolved(const Source& from, const DLTensor* weight, const DLTensor* bias,
         const int64_t kept = side.held.kept(side.lines, w.pitch, side.block, b, low, many);
         if (kept < many)
           w.fill(side.lines + kept * w.pitch, from, b, c, low + kept, many - kept);
-        const bool direct = !to.first && c.count == kLanes;
+        const bool direct = !to.first && c.count % kLanes == 0;
         for (int64_t r = 0; r < rows; ++r) {
           const auto [line, under] = w.under(from.height, y + r, 1);
-          float* const sums = made + r * to.width * kLanes;
+          float* const sums = made + r * to.width * kBlock;
           float* const out = direct ? to.row(b, c.from, y + r) : sums;
-          const int64_t apart = direct ? to.channels : kLanes;
+          const int64_t apart = direct ? to.channels : kBlock;
           const bool last = ending == relax2xla::kNone;
           const int64_t cut = line - ((y + r) * steps - top);
-          row_of_results<Width, Step>(side.lines + (line - low) * w.pitch, w.pitch, under,
-                                      side.weight + cut * width * kLanes, side.bias,
-                                      last ? out : sums, last ? apart : kLanes, to.width);
-          if (!last) finish(sums, out, apart, to.width, ending);
+          for (int v = 0; v < c.vectors(); ++v) {
+            row_of_results<Width, Step>(side.lines + (line - low) * w.pitch + v * kLanes, w.pitch,
+                                        under, side.weight + cut * width * kBlock + v * kLanes,
+                                        side.bias[v], (last ? out : sums) + v * kLanes,
+                                        last ? apart : kBlock, to.width);
+          }
+          if (!last) finish(sums, out, apart, to.width, c.vectors(), ending);
         }
-        if (!direct) write(to, b, c, y, rows, Lines{made, to.width, to.width * kLanes});
+        if (!direct) write(to, b, c, y, rows, Lines{made, to.width, to.width * kBlock});
       }
     });
   };
@@ -450,7 +466,7 @@ void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bia
               int64_t ending, const DLTensor* result) {
   const Image from(image, image_first != 0), to(result, result_first != 0);
   convolved(from, weight, bias, steps, step, top, left, ending, to,
-            Blocks{to.channels, !from.first && !to.first}, kSide, kNear,
+            Blocks{to.channels, !from.first && !to.first}, 1, kNear,
             weight->shape[0] * weight->shape[1]);
 }
 
@@ -481,32 +497,34 @@ void weight_gradient(const DLTensor* image, const DLTensor* gradient, int64_t st
   const Blocks blocks{given.channels, !from.first && !given.first};
   auto run = [&](auto compiled_width, auto compiled_step) {
     constexpr int Width = decltype(compiled_width)::value, Step = decltype(compiled_step)::value;
-    const int64_t work = given.n * given.height * given.width * taps * kLanes;
+    const int64_t work = given.n * given.height * given.width * taps * kBlock;
     relax2xla::in_ranges(blocks.count(), kWork / work, [&](int64_t begin, int64_t end) {
-      float* lines = zeros(w.numbers() + (taps + w.band * given.width) * kLanes);
+      float* lines = zeros(w.numbers() + (taps + w.band * given.width) * kBlock);
       float* own = lines + w.numbers();
-      float* factors = own + taps * kLanes;
+      float* factors = own + taps * kBlock;
       for (int64_t block = begin; block < end; ++block) {
         const Channels c = blocks[block];
-        std::fill_n(own, taps * kLanes, 0.0f);
+        std::fill_n(own, taps * kBlock, 0.0f);
         for (int64_t unit = 0; unit < given.n * w.bands(); ++unit) {
           const int64_t b = unit / w.bands(), y = unit % w.bands() * w.band;
           const int64_t rows = std::min(w.band, w.rows - y);
           const auto [low, many] = w.under(from.height, y, rows);
           w.fill(lines, from, b, c, low, many);
-          read(given, b, c, y, rows, Lines{factors, given.width, given.width * kLanes});
+          read(given, b, c, y, rows, Lines{factors, given.width, given.width * kBlock});
           for (int64_t r = 0; r < rows; ++r) {
             const auto [line, under] = w.under(from.height, y + r, 1);
             const int64_t cut = line - ((y + r) * steps - top);
             for (int64_t i = 0; i < under; ++i) {
-              row_of_sums<Width, Step>(lines + (line - low + i) * w.pitch,
-                                       factors + r * given.width * kLanes, given.width,
-                                       own + (cut + i) * width * kLanes);
+              for (int v = 0; v < c.vectors() * kLanes; v += kLanes) {
+                row_of_sums<Width, Step>(lines + (line - low + i) * w.pitch + v,
+                                         factors + r * given.width * kBlock + v, given.width,
+                                         own + (cut + i) * width * kBlock + v);
+              }
             }
           }
         }
         for (int64_t t = 0; t < taps; ++t)
-          std::copy_n(own + t * kLanes, c.count, sums + t * given.channels + c.from);
+          std::copy_n(own + t * kBlock, c.count, sums + t * given.channels + c.from);
       }
     });
   };

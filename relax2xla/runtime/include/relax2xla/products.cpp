@@ -35,6 +35,8 @@ constexpr int64_t kColumns = (relax2xla::kVectors + 1) * kLanes, kTile = relax2x
 // of 256 would stay in, and takes 0.93 of that one's time. Columns whose sums wait for the next part
 // of them.
 constexpr int64_t kDepth = 768, kWidth = 1024;
+// Rows of the tiles that are computed before what follows them is, where that is no part of a tile.
+constexpr int64_t kBelow = 96;
 // Numbers of an image that the second cache holds.
 constexpr int64_t kNear = 48 * 1024;
 // Pixels that are computed together where the next cache holds the weight, of so many numbers.
@@ -293,25 +295,29 @@ struct Convolution {
     const int64_t tiles = (count + tile.rows - 1) / tile.rows;
     relax2xla::Ahead coming = ahead(block, step, then, tiles);
     relax2xla::Last last{nullptr, ending};
-    for (int64_t p = 0; p < count; p += tile.rows) {
+    for (int64_t p = 0, rows; p < count; p += rows) {
       if (count - p < tile.rows) tile = relax2xla::tile_of(count - p, tile.vectors, seen.stride);
+      const int64_t some = whole ? std::min((count - p) / tile.rows, kBelow / tile.rows) : 1;
+      rows = some * tile.rows;
       const int64_t at = (block.from + p) * apart + column;
       float* const out = result + at;
       if (added != nullptr && step.ends) {
         last.added = added + at;
-        if (!whole) last.added = copied(last.added, apart, other, all, tile.rows, wide);
+        if (!whole) last.added = copied(last.added, apart, other, all, rows, wide);
       }
-      if (!whole && !step.begins) copied(out, apart, made, all, tile.rows, wide);
+      if (!whole && !step.begins) copied(out, apart, made, all, rows, wide);
       float* const sums = whole ? out : made;
-      tile.run(seen.pixels + p, count, seen.stride, part.taps, seen.from, part.channels, step.panels,
-               step.next, step.begins ? start : nullptr, step.ends ? &last : nullptr, &coming, sums,
-               step_of_sums);
+      tile.compute(some,
+                   {seen.pixels + p, count, seen.stride, part.taps, seen.from, part.channels,
+                    step.panels, step.next, step.begins ? start : nullptr,
+                    step.ends ? &last : nullptr, sums, step_of_sums},
+                   &coming);
       if (step.ends && !relax2xla::in_registers(ending)) {
         relax2xla::with_ending(ending, [&](auto known) {
-          finish<decltype(known)::value>(sums, step_of_sums, tile.rows, all);
+          finish<decltype(known)::value>(sums, step_of_sums, rows, all);
         });
       }
-      if (!whole) copied(made, all, out, apart, tile.rows, wide);
+      if (!whole) copied(made, all, out, apart, rows, wide);
     }
   }
 

@@ -76,89 +76,109 @@ inline Ahead ahead_in(const float* at, int64_t next, int64_t tiles, int64_t leng
 /* Nothing, for `length` channels. */
 inline Ahead nothing_ahead(int64_t length) { return {nullptr, 0, length, 0, nullptr, 0, 0}; }
 
-/* `Rows` pixels by `Vectors` vectors of results, rows `apart` numbers from each other. The pixels
- * under a tap are `count` pointers behind those under the one before; of `Even` ones, `stride`
- * numbers from each other, the first is enough. Sums begin with the bias, or where there is none with
- * what `out` has; `last`: none where more will come. Meanwhile what lies ahead comes nearer. */
+/* What tiles one below the other are made of. The pixels under a tap are `count` pointers behind those
+ * under the one before; of even ones, `stride` numbers from each other, the first is enough. Of each of
+ * them, `length` numbers from `from` on; of a weight in panels `next` numbers apart. Sums begin with the
+ * bias, or where there is none with what `out` has, whose rows are `apart` numbers from each other;
+ * `last`: none where more will come. */
+struct Strip {
+  const float* const* pixels;
+  int64_t count, stride, taps, from, length;
+  const float* panel;
+  int64_t next;
+  const float* bias;
+  const Last* last;
+  float* out;
+  int64_t apart;
+};
+
+/* So many tiles of `Rows` pixels by `Vectors` vectors of results. Meanwhile what lies ahead comes
+ * nearer. */
 template <int Rows, int Vectors, bool Even>
-void tile(const float* const* pixels, int64_t count, int64_t stride, int64_t taps, int64_t from,
-          int64_t length, const float* panel, int64_t next, const float* bias, const Last* last,
-          Ahead* coming, float* out, int64_t apart) {
-  Vector sum[Rows][Vectors];
-  const auto each = [&](auto change) __attribute__((always_inline)) {
-#pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) change(sum[r][v], r * apart + v * kLanes, v * kLanes);
-    }
-  };
-  if (bias != nullptr) {
-    each([&](Vector& s, int64_t, int64_t at) { s = load(bias + at); });
-  } else {
-    each([&](Vector& s, int64_t at, int64_t) { s = load(out + at); });
-  }
+void compute_tiles(int64_t tiles, const Strip& strip, Ahead* coming) {
+  const auto [pixels, count, stride, taps, first, length, panels, next, bias, last, results, apart] =
+      strip;
   Ahead ahead = *coming;
-  for (int64_t t = 0; t < taps; ++t, pixels += count) {
-    // Pointers to all rows are more than there are registers, and what is read from memory beside the
-    // numbers costs a quarter of the speed where four instructions a cycle are all. So several even
-    // rows have one pointer, which the compiler is not to see through, and the others are read once
-    // for some channels.
-    constexpr int kShare = Even ? 3 : 1, kPointers = (Rows + kShare - 1) / kShare;
-    const float* row[kPointers];
-#pragma GCC unroll 16
-    for (int i = 0; i < kPointers; ++i) {
-      row[i] = Even ? *pixels + from + i * kShare * stride : pixels[i] + from;
-      if (Even) asm("" : "+r"(row[i]));
-    }
-    const auto channels = [&](int64_t k, auto count) __attribute__((always_inline)) {
-      constexpr int kCount = decltype(count)::value;
-      Vector weights[kCount][Vectors];
-#pragma GCC unroll 4
-      for (int i = 0; i < kCount; ++i) {
-#pragma GCC unroll 4
-        for (int v = 0; v < Vectors; ++v)
-          weights[i][v] = load(panel + i * kPanel + v * kLanes / kPanel * next + v * kLanes % kPanel);
-      }
-      panel += kCount * kPanel;
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t below = i * Rows * apart;
+    float* const out = results + below;
+    Vector sum[Rows][Vectors];
+    const auto each = [&](auto change) __attribute__((always_inline)) {
 #pragma GCC unroll 16
       for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
-        for (int i = 0; i < kCount; ++i) {
-          const Vector pixel = row[r / kShare][r % kShare * stride + k + i] - Vector{};
-#pragma GCC unroll 4
-          for (int v = 0; v < Vectors; ++v) sum[r][v] += pixel * weights[i][v];
-        }
+        for (int v = 0; v < Vectors; ++v) change(sum[r][v], r * apart + v * kLanes, v * kLanes);
       }
     };
-    constexpr int kPanels = std::max(1, Vectors * kLanes / kPanel);
-    for (int64_t k = 0; k < length;) {
-      for (int64_t line = 0; line < ahead.lines; ++line, ahead.step()) {
-#pragma GCC unroll 4
-        for (int p = 0; p < kPanels; ++p) __builtin_prefetch(ahead.at + p * ahead.apart, 0, 2);
-      }
-      const int64_t until = std::min(length, k + ahead.every);
-      for (; k + kAtOnce <= until; k += kAtOnce)
-        channels(k, std::integral_constant<int, kAtOnce>{});
-      for (; k < until; ++k) channels(k, std::integral_constant<int, 1>{});
+    if (bias != nullptr) {
+      each([&](Vector& s, int64_t, int64_t at) { s = load(bias + at); });
+    } else {
+      each([&](Vector& s, int64_t at, int64_t) { s = load(out + at); });
     }
+    const float* const* under = Even ? pixels : pixels + i * Rows;
+    const int64_t from = Even ? first + i * Rows * stride : first;
+    const float* panel = panels;
+    for (int64_t t = 0; t < taps; ++t, under += count) {
+      // Pointers to all rows are more than there are registers, and what is read from memory beside
+      // the numbers costs a quarter of the speed where four instructions a cycle are all. So several
+      // even rows have one pointer, which the compiler is not to see through, and the others are read
+      // once for some channels.
+      constexpr int kShare = Even ? 3 : 1, kPointers = (Rows + kShare - 1) / kShare;
+      const float* row[kPointers];
+#pragma GCC unroll 16
+      for (int p = 0; p < kPointers; ++p) {
+        row[p] = Even ? *under + from + p * kShare * stride : under[p] + from;
+        if (Even) asm("" : "+r"(row[p]));
+      }
+      const auto channels = [&](int64_t k, auto some) __attribute__((always_inline)) {
+        constexpr int kCount = decltype(some)::value;
+        Vector weights[kCount][Vectors];
+#pragma GCC unroll 4
+        for (int c = 0; c < kCount; ++c) {
+#pragma GCC unroll 4
+          for (int v = 0; v < Vectors; ++v)
+            weights[c][v] = load(panel + c * kPanel + v * kLanes / kPanel * next + v * kLanes % kPanel);
+        }
+        panel += kCount * kPanel;
+#pragma GCC unroll 16
+        for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+          for (int c = 0; c < kCount; ++c) {
+            const Vector pixel = row[r / kShare][r % kShare * stride + k + c] - Vector{};
+#pragma GCC unroll 4
+            for (int v = 0; v < Vectors; ++v) sum[r][v] += pixel * weights[c][v];
+          }
+        }
+      };
+      constexpr int kPanels = std::max(1, Vectors * kLanes / kPanel);
+      for (int64_t k = 0; k < length;) {
+        for (int64_t line = 0; line < ahead.lines; ++line, ahead.step()) {
+#pragma GCC unroll 4
+          for (int p = 0; p < kPanels; ++p) __builtin_prefetch(ahead.at + p * ahead.apart, 0, 2);
+        }
+        const int64_t until = std::min(length, k + ahead.every);
+        for (; k + kAtOnce <= until; k += kAtOnce)
+          channels(k, std::integral_constant<int, kAtOnce>{});
+        for (; k < until; ++k) channels(k, std::integral_constant<int, 1>{});
+      }
+    }
+    if (last != nullptr) {
+      if (last->added != nullptr)
+        each([&](Vector& s, int64_t at, int64_t) { s += load(last->added + below + at); });
+      if (last->ending == kRelu) each([](Vector& s, int64_t, int64_t) { s = activated<kRelu>(s); });
+      if (last->ending == kRelu6) each([](Vector& s, int64_t, int64_t) { s = activated<kRelu6>(s); });
+      if (last->ending == kHardswish)
+        each([](Vector& s, int64_t, int64_t) { s = activated<kHardswish>(s); });
+    }
+    each([&](Vector& s, int64_t at, int64_t) { store(out + at, s); });
   }
   coming->at = ahead.at;
   coming->end = ahead.end;
-  if (last != nullptr) {
-    if (last->added != nullptr)
-      each([&](Vector& s, int64_t at, int64_t) { s += load(last->added + at); });
-    if (last->ending == kRelu) each([](Vector& s, int64_t, int64_t) { s = activated<kRelu>(s); });
-    if (last->ending == kRelu6) each([](Vector& s, int64_t, int64_t) { s = activated<kRelu6>(s); });
-    if (last->ending == kHardswish)
-      each([](Vector& s, int64_t, int64_t) { s = activated<kHardswish>(s); });
-  }
-  each([&](Vector& s, int64_t at, int64_t) { store(out + at, s); });
 }
 
-/* A tile and its sizes. */
+/* A tile's size, and what computes some. */
 struct Tile {
-  void (*run)(const float* const*, int64_t, int64_t, int64_t, int64_t, int64_t, const float*,
-              int64_t, const float*, const Last*, Ahead*, float*, int64_t);
+  void (*compute)(int64_t, const Strip&, Ahead*);
   int64_t rows, vectors;
 };
 
@@ -170,7 +190,7 @@ Tile tile_of_rows(int64_t rows) {
     constexpr int kFewer = Rows > 8 ? 8 : Rows > 6 ? 6 : Rows - 1;
     if (rows < Rows) return tile_of_rows<Vectors, Even, kFewer>(rows);
   }
-  return {tile<Rows, Vectors, Even>, Rows, Vectors};
+  return {compute_tiles<Rows, Vectors, Even>, Rows, Vectors};
 }
 
 template <bool Even>

@@ -234,13 +234,16 @@ struct Winograd {
         Tile tile = tile_of(count, wide / kLanes, stride);
         const int64_t tiles = (count + tile.rows - 1) / tile.rows;
         Ahead coming = ahead(panel, point, column + wide, next, due && !weight.is_packed(), tiles);
-        for (int64_t p = 0; p < count; p += tile.rows) {
+        for (int64_t p = 0, some; p < count; p += some * tile.rows) {
           if (count - p < tile.rows) tile = tile_of(count - p, tile.vectors, stride);
+          some = (count - p) / tile.rows;
           const float* const pixels = values + point * of_values + p * stride;
-          float* out = products + point * of_products + p * kColumns;
+          float* const out = products + point * of_products + p * kColumns;
           for (int64_t c = 0; c < channels; c += kDepth) {
-            tile.run(&pixels, 0, stride, 1, c, std::min(kDepth, channels - c), panel + c * kPanel,
-                     next, c == 0 ? zeros : nullptr, nullptr, &coming, out, kColumns);
+            tile.compute(some,
+                         {&pixels, 0, stride, 1, c, std::min(kDepth, channels - c),
+                          panel + c * kPanel, next, c == 0 ? zeros : nullptr, nullptr, out, kColumns},
+                         &coming);
           }
         }
       }
