@@ -30,7 +30,9 @@ from relax2xla.vm.pjrt.own_library import HOME, shared_library
 log = logging.getLogger("relax2xla.vm")
 
 FAMILIES: Final = (integers.FAMILY, depthwise.FAMILY, products.FAMILY, recurrences.FAMILY)
-_OPTIONS: Final = ("-O3", "-march=native")
+# A loop from the beginning of a line of the cache on: where it begins elsewhere, products take 1.1
+# times as long while another thread of the same core is at work.
+_OPTIONS: Final = ("-O3", "-march=native", "-falign-loops=64")
 # What a library has that shares its work out.
 _THREADS: Final = b"relax2xla/threads.h"
 
