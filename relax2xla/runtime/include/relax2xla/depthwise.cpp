@@ -121,8 +121,7 @@ void read(const Image& image, int64_t b, Channels channels, int64_t y, int64_t r
     int64_t p = 0;
     for (; p + kLanes <= pixels && count == kLanes; p += kLanes) {
       Vector block[kLanes];
-      for (int c = 0; c < kLanes; ++c) block[c] = load(from + c * plane + p);
-      turn(block);
+      relax2xla::load_turned(from + p, plane, block);
       for (int c = 0; c < kLanes; ++c) store(lines.at(p + c) + v * kLanes, block[c]);
     }
     for (; p < pixels; ++p) {

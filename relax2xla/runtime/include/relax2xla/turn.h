@@ -37,6 +37,33 @@ __attribute__((always_inline)) inline void turn(Vector* rows) {
   turn<kLanes / 2>(rows, std::make_integer_sequence<int, kLanes>{});
 }
 
+/* `kLanes` rows of as many numbers, `apart` numbers from each other: vectors of their columns. */
+__attribute__((always_inline)) inline void load_turned(const float* from, int64_t apart, Vector* columns) {
+#if defined(__AVX__) && !defined(__AVX512F__)
+  // Halves are joined while they are read: what is left to exchange lies within them, and takes half as
+  // many instructions.
+  for (int c = 0; c < kLanes; c += 4, from += 4) {
+    __m256 row[4];
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) {
+      const float* const at = from + r * apart;
+      row[r] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(at)),
+                                    _mm_loadu_ps(at + 4 * apart), 1);
+    }
+    const __m256 a = _mm256_unpacklo_ps(row[0], row[1]), b = _mm256_unpacklo_ps(row[2], row[3]);
+    const __m256 d = _mm256_unpackhi_ps(row[0], row[1]), e = _mm256_unpackhi_ps(row[2], row[3]);
+    columns[c] = (Vector)_mm256_shuffle_ps(a, b, 0x44);
+    columns[c + 1] = (Vector)_mm256_shuffle_ps(a, b, 0xee);
+    columns[c + 2] = (Vector)_mm256_shuffle_ps(d, e, 0x44);
+    columns[c + 3] = (Vector)_mm256_shuffle_ps(d, e, 0xee);
+  }
+#else
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; ++r) columns[r] = load(from + r * apart);
+  turn(columns);
+#endif
+}
+
 }  // namespace relax2xla
 
 #endif  // RELAX2XLA_TURN_H_

@@ -57,15 +57,19 @@ struct Weight {
             store(to + v * kLanes, load(first + i * along + v * kLanes) * factors[v]);
         }
       }
-      for (; i + kLanes <= end; i += kLanes, to += kLanes * pitch) {
-#pragma GCC unroll 2
+      // Rows that take each other's place in the nearest cache: some lines of one vector of results, and
+      // then of the others.
+      const int64_t run = collide(across) ? kRun : kLanes;
+      for (int64_t until; i + kLanes <= end; to += (until - i) * pitch, i = until) {
+        until = i + std::min(run, (end - i) / kLanes * kLanes);
         for (int v = 0; v < kHalves; ++v) {
-          Vector block[kLanes];
+          for (int64_t at = i; at < until; at += kLanes) {
+            Vector block[kLanes];
+            load_turned(first + v * kLanes * across + at, across, block);
+            float* const made = to + (at - i) * pitch + v * kLanes;
 #pragma GCC unroll 16
-          for (int r = 0; r < kLanes; ++r) block[r] = load(first + (v * kLanes + r) * across + i);
-          turn(block);
-#pragma GCC unroll 16
-          for (int k = 0; k < kLanes; ++k) store(to + k * pitch + v * kLanes, block[k] * factors[v]);
+            for (int k = 0; k < kLanes; ++k) store(made + k * pitch, block[k] * factors[v]);
+          }
         }
       }
     }
@@ -135,6 +139,8 @@ struct Weight {
   }
 
   static constexpr int kHalves = kPanel / kLanes;
+  // Numbers of each result that are packed together.
+  static constexpr int64_t kRun = 8 * kLine;
 };
 
 }  // namespace relax2xla
