@@ -122,4 +122,10 @@ def attention(*names: str) -> dict[str, frozenset[str]]:
     return {"onnx-torchscript": frozenset(names)}
 
 
-RECURRENT: dict[str, Any] = {**SEQUENCES, "fixed": exporting("length")}
+#: Recurrent layers over (batch, length) inputs. Exporters that fix the length write its steps out,
+#: so the example is short.
+RECURRENT: dict[str, Any] = {
+    **SEQUENCES,
+    "sizes": {"batch": BATCH, "length": (4, 5, 11)},
+    "fixed": exporting("length"),
+}

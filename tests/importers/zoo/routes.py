@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 import relax2xla
 from relax2xla.errors import OpNotImplemented, UnsupportedError
+from tests.quick_options import quick_options
 
 from .network import Network, export_dims
 
@@ -186,16 +187,19 @@ def check(
 ) -> float:
     """The largest error at all sizes. Raises AssertionError where it exceeds the tolerance.
 
-    ``variants``: which sizes of the inputs, 0 those of the example; static ones have no other.
+    ``variants``: which sizes of the inputs, 0 those of the example; static ones have no other. The
+    first is compiled as users' programs are, the others quickly.
     """
     run = ROUTES[route](network, dynamic)
     module = network.build()
     largest = 0.0
-    for variant in variants if dynamic else (0,):
+    for i, variant in enumerate(variants if dynamic else (0,)):
         args = network.arguments(variant, route)
         with torch.no_grad():
             want = module(*args)
-        apart = errors(run(args), want)
+        # The rows at other sizes are the same, and so is what XLA's optimisations do to them.
+        with quick_options() if i else contextlib.nullcontext():
+            apart = errors(run(args), want)
         assert apart <= network.tolerance, f"the error is {apart:.1e}"
         largest = max(largest, apart)
     return largest

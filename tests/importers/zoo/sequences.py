@@ -297,7 +297,7 @@ NETWORKS = {
         CRNN,
         lambda d, batch, width: (d.normal(batch, 1, 12, width),),
         ({0: "batch", 3: "width"},),
-        {"batch": BATCH, "width": (16, 20, 14)},
+        {"batch": BATCH, "width": (8, 20, 14)},
         exporting("width"),
     ),
     "speech_stft": Network(
