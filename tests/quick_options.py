@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import pytest
 
@@ -52,18 +53,44 @@ def is_quick(path: str) -> bool:
     return path not in EXACT and any(fnmatchcase(path, pattern) for pattern in QUICK)
 
 
+@cache
+def _of_xla() -> list[tuple[str, Any]]:
+    """The options as JAX passes them to XLA; none where this XLA no longer has them."""
+    import jax
+
+    from relax2xla.vm.pjrt import compiler
+
+    try:
+        jax.jit(lambda: 0).lower().compile(compiler.RUN_ONCE_OPTIONS)
+    except jax.errors.JaxRuntimeError:
+        return []
+    return list(compiler.RUN_ONCE_OPTIONS.items())
+
+
 @contextmanager
 def quick_options() -> Iterator[None]:
     """Compile as for programs that run once, until the end; what JAX compiles by itself, too."""
     import jax
+    from jax._src import compiler as compiler_of_jax
 
     from relax2xla.vm.pjrt import compiler
 
     options = {**compiler.COMPILER_OPTIONS, **compiler.RUN_ONCE_OPTIONS}
     of_jax = "jax_disable_most_optimizations"
     before = jax.config.read(of_jax)
+    make = compiler_of_jax.get_compile_options
+
+    known = _of_xla()
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        """JAX sets the level alone; XLA's emitters of fusions take half of the time then."""
+        found = make(*args, **kwargs)
+        found.env_option_overrides += known
+        return found
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiler, "COMPILER_OPTIONS", options)
+        patch.setattr(compiler_of_jax, "get_compile_options", made)
         jax.config.update(of_jax, True)
         try:
             yield
