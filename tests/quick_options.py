@@ -6,6 +6,7 @@ torch, and what passes and the machine do, keep the options that users have.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -65,6 +66,14 @@ def _of_xla() -> list[tuple[str, Any]]:
     except jax.errors.JaxRuntimeError:
         return []
     return list(compiler.RUN_ONCE_OPTIONS.items())
+
+
+def quick_environment(devices: int) -> dict[str, str]:
+    """That of a child process that compiles quickly, whose host has so many devices."""
+    own = [f"--{name}={value}" for name, value in _of_xla()]
+    count = f"--xla_force_host_platform_device_count={devices}"
+    flags = " ".join([os.environ.get("XLA_FLAGS", ""), count, *own])
+    return {**os.environ, "XLA_FLAGS": flags, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 import relax2xla as rx
 from relax2xla.errors import CallError
 from relax2xla.interop.jax import shard
+from tests.quick_options import quick_environment
 
 PARAMS = {"layers": {"0": {"weight": np.ones((4, 3)), "bias": np.ones(4)}}, "n": np.int64(3)}
 
@@ -51,10 +51,9 @@ def test_axes_that_are_explicit_are_refused() -> None:
 
 
 def test_training_over_eight_devices_is_that_of_one() -> None:
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     done = subprocess.run(
         [sys.executable, "-m", "tests.interop.parallel_training"],
-        env={**os.environ, "XLA_FLAGS": flags, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
+        env=quick_environment(8),
         cwd=Path(rx.__file__).resolve().parent.parent,
         capture_output=True,
         text=True,

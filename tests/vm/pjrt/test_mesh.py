@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -12,16 +11,16 @@ import jaxlib.xla_client
 import pytest
 
 import relax2xla as rx
+from tests.quick_options import quick_environment
 
 ROOT = Path(rx.__file__).resolve().parent.parent
 
 
 def started(module: str, devices: int, *arguments: str) -> subprocess.Popen[str]:
     """A process of a module of this folder, with so many devices."""
-    flags = f"--xla_force_host_platform_device_count={devices}"
     return subprocess.Popen(
         [sys.executable, "-m", f"tests.vm.pjrt.{module}", *arguments],
-        env={**os.environ, "XLA_FLAGS": flags},
+        env=quick_environment(devices),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
