@@ -16,11 +16,12 @@ from typing import Any, Final
 import pytest
 
 #: Tests of one operator each, and of modules, caches, gradients, layouts, raised rows, random
-#: loops, functions of JAX and ways from torch whose yardstick are values, by their paths below this
-#: folder: XLA took two to four fifths of their time. Well compiled the same operators are in the
-#: importers' suites (onnx/test_suite, torch/opinfo), in models (torch/test_models) and in the other
-#: examples, loops as rows in tests of te, tir and stablehlo, and functions of JAX in examples of
-#: their own (finetune_in_jax, tensor_parallel) and in the programs of docs/jax.md.
+#: loops, functions in C++ and of JAX, and ways from torch whose yardstick are values, by their
+#: paths below this folder: XLA took two to four fifths of their time. Well compiled the same
+#: operators are in the importers' suites (onnx/test_suite, torch/opinfo), in models
+#: (torch/test_models) and in the other examples, loops as rows in tests of te, tir and stablehlo,
+#: and functions of JAX in examples of their own (finetune_in_jax, tensor_parallel) and in the
+#: programs of docs/jax.md.
 QUICK: Final = (
     "examples/test_dynamic.py",
     "frontend/nn/*",
@@ -41,6 +42,8 @@ QUICK: Final = (
     "transform/layout/*",
     "transform/raising/test_raise_stablehlo.py",
     "transform/raising/test_raising_rules.py",
+    *(f"vm/pjrt/test_{name}.py" for name in ("depthwise", "integers", "products")),
+    "vm/pjrt/test_wide_derivatives.py",
 )
 #: Of these, tests of the last digits, which users get.
 EXACT: Final = (
