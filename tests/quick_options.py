@@ -15,33 +15,41 @@ from typing import Any, Final
 
 import pytest
 
-#: Tests of one operator each, and of modules, caches, gradients, layouts, raised rows, random
-#: loops, functions in C++ and of JAX, and ways from torch whose yardstick are values, by their
-#: paths below this folder: XLA took two to four fifths of their time. Well compiled the same
-#: operators are in the importers' suites (onnx/test_suite, torch/opinfo), in models
-#: (torch/test_models) and in the other examples, loops as rows in tests of te, tir and stablehlo,
-#: and functions of JAX in examples of their own (finetune_in_jax, tensor_parallel) and in the
-#: programs of docs/jax.md.
+#: Tests of one operator each, and of modules, caches, gradients, layouts, legal and raised rows,
+#: random loops, padding, functions in C++ and of JAX, and ways from torch whose yardstick are
+#: values, by their paths below this folder: XLA took two to four fifths of their time. Well
+#: compiled the same operators are in the importers' suites (onnx/test_suite, torch/opinfo), in
+#: models (torch/test_models) and in the other examples, loops as rows in tests of te, tir and
+#: stablehlo/loops, and functions of JAX in examples of their own (finetune_in_jax,
+#: tensor_parallel) and in the programs of docs/jax.md.
 QUICK: Final = (
     "examples/test_dynamic.py",
     "frontend/nn/*",
+    "integration/test_passes.py",
+    "integration/test_round.py",
     "interop/*",
     "kv_state/*",
     "op/*",
     "stablehlo/loops/test_random.py",
+    *(f"stablehlo/test_{name}.py" for name in ("exported", "gate", "roundtrip")),
     "topi/*",
     *(
         f"importers/onnx/test_{name}.py"
         for name in (
-            *("by_value", "contracts", "detection", "edges", "image", "microsoft", "ml"),
-            *("narrow", "old_opsets", "ops", "sequences"),
+            *("by_value", "contracts", "detection", "edges", "image", "late", "loops"),
+            *("microsoft", "ml", "narrow", "old_opsets", "ops", "sequences", "signal_sample"),
         )
     ),
     *(f"importers/torch/{room}/*" for room in ("aten", "compile", "engine", "source")),
+    "transform/cpu/test_integers.py",
+    "transform/cpu/test_integers_torch.py",
+    "transform/cpu/test_planes.py",
     "transform/grad/test_operators.py",
     "transform/layout/*",
+    "transform/lower/test_legalized_modules.py",
     "transform/raising/test_raise_stablehlo.py",
     "transform/raising/test_raising_rules.py",
+    "vm/call/test_padding.py",
     *(f"vm/pjrt/test_{name}.py" for name in ("depthwise", "integers", "products")),
     "vm/pjrt/test_wide_derivatives.py",
 )
