@@ -26,6 +26,7 @@ from relax2xla.importers.torch.source.program import Input, Output, Program
 from relax2xla.importers.torch.source.torch_internals import (
     HigherOrderOperator,
     OpOverload,
+    core_decompositions,
     detect_fake_mode,
     enable_python_dispatcher,
     kernels_of,
@@ -66,7 +67,7 @@ def table() -> Table:
     """
     converters.load()
     found: Table = {}
-    for op, function in torch.export.default_decompositions().items():
+    for op, function in core_decompositions().items():
         if isinstance(op, OpOverload) and not is_random(op) and op not in OWN:
             if operator_name(op) not in CONVERTERS:
                 found[op] = function

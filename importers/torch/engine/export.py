@@ -37,7 +37,7 @@ from relax2xla.importers.torch.source.program import (
 )
 from relax2xla.importers.torch.source.spans import Spans
 from relax2xla.importers.torch.source.splicing import NotSpliced, spliced
-from relax2xla.importers.torch.source.torch_internals import FakeTensor
+from relax2xla.importers.torch.source.torch_internals import FakeTensor, core_decompositions
 from relax2xla.ir import IRModule
 
 
@@ -141,7 +141,7 @@ def _decomposed(program: Program, custom: Collection[str]) -> Program:
     if any(isinstance(v, torch.Tensor) and v.layout != torch.strided for v in values):
         return program
     assert program.decompose is not None
-    table = torch.export.default_decompositions()
+    table = core_decompositions()
     return program.decompose({op: f for op, f in table.items() if operator_key(op) not in custom})
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from relax2xla.importers.torch.source import window_gradients
 from relax2xla.importers.torch.source.quantized import QUANTIZED
 from relax2xla.importers.torch.source.torch_internals import (
+    core_decompositions,
     decomposition_table,
     kernel_of_any_device,
 )
@@ -371,7 +372,7 @@ def decompositions(ops: set[Any]) -> Table:
     """The decompositions of those of ``ops`` that have one: ours, or torch's."""
     if not ops:
         return {}
-    core, every = torch.export.default_decompositions(), decomposition_table()
+    core, every = core_decompositions(), decomposition_table()
     found: Table = {}
     for op in ops:
         if op in OWN:

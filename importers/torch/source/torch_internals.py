@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -85,6 +86,22 @@ def decomposition_table() -> dict[Any, Callable[..., Any]]:
     from torch._decomp import decomposition_table
 
     return decomposition_table
+
+
+def core_decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """What torch.export.default_decompositions has, which that takes 40 ms to find out each time.
+
+    It looks at each namespace of operators for new ones that are functions of others: what it found
+    is right until one is registered, which the dispatcher says in half a millisecond.
+    """
+    dispatcher: Any = torch._C  # pyright: ignore[reportPrivateUsage]
+    find = dispatcher._dispatch_get_registrations_for_dispatch_key
+    return _core_decompositions(frozenset(find("CompositeImplicitAutograd")))
+
+
+@functools.lru_cache(maxsize=1)
+def _core_decompositions(registered: frozenset[str]) -> Mapping[Any, Callable[..., Any]]:
+    return MappingProxyType(dict(torch.export.default_decompositions().items()))
 
 
 def kernels_of(op: Any) -> dict[Any, Callable[..., Any]]:

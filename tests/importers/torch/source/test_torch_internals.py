@@ -90,3 +90,18 @@ def test_a_private_use_is_seen(source: str) -> None:
 )
 def test_a_public_use_is_not(source: str) -> None:
     assert not list(private_uses(source))
+
+
+def test_core_decompositions_have_operators_that_come_later() -> None:
+    torch = pytest.importorskip("torch")
+    from relax2xla.importers.torch.source.torch_internals import core_decompositions
+
+    before = core_decompositions()
+    assert core_decompositions() is before
+    assert dict(before).keys() == torch.export.default_decompositions().keys()
+    library = torch.library.Library("relax2xla_comes_later", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x + x, "CompositeImplicitAutograd")
+    twice = torch.ops.relax2xla_comes_later.twice.default
+    assert twice not in before
+    assert twice in core_decompositions()
