@@ -22,11 +22,19 @@ from relax2xla.vm.pjrt.native_calls import functions
 
 torch = pytest.importorskip("torch")
 
-# Calls are of functions in C++, where this machine compiles them and they are faster.
-HAVE = pays(Product((64, 768), 1024)) and bool(functions(FAMILY))
-CALLED = "custom_call" if HAVE else "stablehlo"
-# Of the network below.
-CALLS = 2 if HAVE else 0
+
+@functools.cache
+def have_calls() -> bool:
+    """Whether calls are of functions in C++: this machine compiles them and they are faster.
+
+    Asked by tests alone: compiling takes seconds, in which no process could collect its tests.
+    """
+    return pays(Product((64, 768), 1024)) and bool(functions(FAMILY))
+
+
+def of_network() -> int:
+    """The calls in the network below."""
+    return 2 if have_calls() else 0
 
 
 class Network(torch.nn.Module):
@@ -80,8 +88,10 @@ def test_weights_that_are_known_or_given_make_programs_with_calls(made: Any) -> 
     _, expected, fn, params = made
     held = functools.partial(fn, params)
     for f, args in ((held, (X,)), (fn, (params, X))):
-        assert primitives(f, *args) == (["relax2xla_held"] if CALLS else primitives(f, *args))
-        assert calls(f, *args) == CALLS
+        assert primitives(f, *args) == (
+            ["relax2xla_held"] if have_calls() else primitives(f, *args)
+        )
+        assert calls(f, *args) == of_network()
     for found in (held(X), jax.jit(held)(X), jax.jit(fn)(params, X)):
         close(found, expected)
         assert found["kind"].dtype == np.int64
@@ -93,7 +103,7 @@ def test_given_weights_are_read_where_they_lie(made: Any) -> None:
     compiled = jax.jit(fn).lower(params, X).compile().as_text() or ""
     # A copy would have the results last, or panels of 16.
     copies = ("f32[3,3,16,32]", "f32[32,256]", "f32[16,32,16]")
-    assert not any(shape in compiled for shape in copies) or not CALLS
+    assert not any(shape in compiled for shape in copies) or not have_calls()
     jitted = jax.jit(fn)
     for factor in (1, 3):
         other = jax.tree.map(lambda w, by=factor: by * w, params)
@@ -173,7 +183,7 @@ def test_given_weights_in_maps_and_loops(made: Any) -> None:
         return jax.lax.scan(step, 0.0, xs)[0]
 
     close(jax.jit(total)(params, jnp.stack([X, X, X])), 3 * expected["mean"])
-    assert calls(total, params, batch) == CALLS
+    assert calls(total, params, batch) == of_network()
     slopes = jax.jit(jax.grad(total))(params, jnp.stack([X]))
     close(slopes, jax.jit(jax.grad(lambda p: rows(p, X)["mean"]))(params), 2e-4)
 
@@ -218,7 +228,7 @@ def test_given_weights_that_are_tied_or_numbers() -> None:
     torch.manual_seed(2)
     module, ids = Tied().eval(), torch.randint(0, 500, (2, 40))
     fn, params = extract_jax(from_exported_program(torch.export.export(module, (ids,))))
-    assert calls(fn, params, ids.numpy()) == CALLS // 2
+    assert calls(fn, params, ids.numpy()) == of_network() // 2
     other = jax.tree.map(lambda w: np.asarray(w) * np.float32(0.5), params)
     for given, factor in ((params, 1), (other, 1 / 8)):
         wanted = factor * module(ids).detach().numpy()
@@ -313,7 +323,8 @@ def test_to_jax_is_the_machines_program_under_jit() -> None:
     x = torch.randn(64, 768)
     function = to_jax(from_exported_program(torch.export.export(module, (x,))))
     given = jnp.asarray(x.numpy())
-    assert CALLED in jax.jit(function).lower(given).as_text()
+    called = "custom_call" if have_calls() else "stablehlo"
+    assert called in jax.jit(function).lower(given).as_text()
     with torch.no_grad():
         close(jax.jit(function)(given), [module(x).numpy()])
     slope = jax.grad(lambda v: function(v)[0].sum())(given)
