@@ -1,7 +1,8 @@
 """XLA's options for what runs once, where compiling is what takes a test's time.
 
-What users run is compiled better: tests whose yardstick are whole models, the suites of ONNX and
-torch, and what passes and the machine do, keep the options that users have.
+What users run is compiled better: tests whose yardstick are whole models (at one size each), the
+suites of ONNX and torch, and what passes and the machine do keep the options that users have, but
+for those of passes and of padding named below.
 """
 
 from __future__ import annotations
