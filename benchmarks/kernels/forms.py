@@ -116,7 +116,8 @@ def main(quick: bool = False) -> None:
     print("| computation | kind | million multiplications | rows ms | oneDNN ms | ratio | called |")
     print("|---|---|---|---|---|---|---|")
     for name, described, compute, operands in _cases():
-        with mock.patch.object(choice, "TABLE", every):
+        asked = mock.patch.dict(os.environ, {"RELAX2XLA_ONEDNN": "1"})
+        with asked, mock.patch.object(choice, "TABLE", every):
             runs = [_built(compute, operands, []), _built(compute, operands, ["CallOneDnn"])]
             values = [np.asarray(run()).astype("d") for run in runs]
         error = abs(values[0] - values[1]).max() / abs(values[1]).max()

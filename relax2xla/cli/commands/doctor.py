@@ -79,9 +79,10 @@ def examined() -> dict[str, Any]:
         _tried()
         found["works"] = True
         found["cache"] = _cache()
+        from relax2xla.kernels.onednn import choice
         from relax2xla.vm.pjrt import onednn
 
-        found["onednn"] = sorted(onednn.features())
+        found["onednn"] = sorted(onednn.features()) if choice.may_call() else []
     except Exception as e:  # whatever a broken installation raises
         found["works"] = bool(found.get("works"))
         found["problems"].append(f"{type(e).__name__}: {str(e).splitlines()[0][:300]}")
@@ -146,7 +147,7 @@ def _print(found: dict[str, Any]) -> None:
     out(f"processor    {chip['name']}, {chip['cores']} cores, {size(chip['memory'] or 0)}")
     out(f"features     {' '.join(chip['features']) or 'none that is known'}")
     out(f"devices      {', '.join(found['devices']) or 'none'}")
-    out(f"oneDNN       {_kinds(found['onednn']) or 'not called'}")
+    out(f"oneDNN       {_kinds(found['onednn']) or 'not called (RELAX2XLA_ONEDNN=1 does)'}")
     out(f"compiler     {'C++ found' if found['compiler'] else 'none; kernels in C++ are left out'}")
     held = found["cache"]
     said = "off"

@@ -2,11 +2,17 @@
 
 ``python -m benchmarks forms`` measures the forms of convolutions and products in turn. A form in
 rows stands where the table has nothing, so a processor that was not measured keeps these.
+
+Calls are off unless ``RELAX2XLA_ONEDNN=1`` asks for them: with jaxlib 0.10.2 what oneDNN shares out
+among threads within a part of a call waits for that call, for ever, or breaks memory. Which of
+oneDNN's forms do that is not known from outside; depthwise convolutions of lines do, and products
+of 8 bits without AVX-512.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import platform
 import sys
 from collections.abc import Mapping
@@ -15,6 +21,8 @@ from typing import Final, NamedTuple
 from relax2xla import processor
 from relax2xla.kernels.onednn.calls import Call, Convolution, Product
 
+_VARIABLE: Final = "RELAX2XLA_ONEDNN"
+_ON: Final = ("1", "on", "true", "yes")
 # Channels of the images that networks begin with.
 _FEW_CHANNELS: Final = 4
 
@@ -62,10 +70,20 @@ _CALLS: Final = 1000
 
 
 def may_call() -> bool:
-    """Whether jaxlib on this machine may have oneDNN at all, and the calls are known."""
+    """Whether oneDNN is asked for, jaxlib on this machine may have it, and the calls are known."""
+    if os.environ.get(_VARIABLE, "").strip().lower() not in _ON:
+        return False
     if not sys.platform.startswith("linux") or platform.machine() not in ("x86_64", "AMD64"):
         return False
     return bool(processor.kind()) and processor.jaxlib_version().startswith(processor.KNOWN)
+
+
+def may_hang(call: Call) -> bool:
+    """Whether oneDNN is known to wait for ever within a call on this processor."""
+    if isinstance(call, Product):
+        return call.left.dtype != "float32" and processor.kind() != "avx512"
+    assert isinstance(call, Convolution)
+    return call.is_depthwise and len(call.window) != 4
 
 
 def kind_of(call: Call) -> str:
