@@ -96,8 +96,12 @@ struct Strip {
  * nearer. */
 template <int Rows, int Vectors, bool Even>
 void compute_tiles(int64_t tiles, const Strip& strip, Ahead* coming) {
-  const auto [pixels, count, stride, taps, first, length, panels, next, bias, last, results, apart] =
-      strip;
+  const float* const* const pixels = strip.pixels;
+  const float *const bias = strip.bias, *const panels = strip.panel;
+  const int64_t count = strip.count, stride = strip.stride, taps = strip.taps, first = strip.from;
+  const int64_t length = strip.length, next = strip.next, apart = strip.apart;
+  const Last* const last = strip.last;
+  float* const results = strip.out;
   Ahead ahead = *coming;
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t below = i * Rows * apart;
