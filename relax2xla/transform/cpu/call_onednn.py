@@ -56,8 +56,8 @@ Described = Convolution | Product
 class CallOneDnn(Pass):
     """Make composites of the convolutions and products that oneDNN computes faster, static shapes.
 
-    Exact up to the order of the additions. Which these are says a table of measurements
-    (``relax2xla/kernels/onednn/choice.py``).
+    Where the environment has ``RELAX2XLA_ONEDNN=1``. Exact up to the order of the additions. Which
+    these are says a table of measurements (``relax2xla/kernels/onednn/choice.py``).
     """
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
