@@ -120,9 +120,9 @@ def _probe(names: Sequence[str]) -> frozenset[str]:
 
 
 def _in_halves(names: Sequence[str]) -> list[str]:
-    """Those of the features that work, where a child with all of them ended before it said so."""
+    """Those of the features that work, where a child with all of them did not say so."""
     if len(names) == 1:
-        log.info("oneDNN: trying %r ended its process", names[0])
+        log.info("oneDNN: trying %r ended its process, or hung", names[0])
         return []
     middle = len(names) // 2
     found: list[str] = []
@@ -133,7 +133,7 @@ def _in_halves(names: Sequence[str]) -> list[str]:
 
 
 def _child(names: Sequence[str]) -> list[str] | None:
-    """The features that a child process names; None where it ended otherwise."""
+    """The features that a child process names; None where it ended otherwise, or hung."""
     if not sys.executable or getattr(sys, "frozen", False):
         log.info("oneDNN is not used: this program has no Python that could try it")
         return []

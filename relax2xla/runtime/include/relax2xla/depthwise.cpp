@@ -190,6 +190,7 @@ struct Product {
     const float* const panel = panels + channels.from / kPanel * given * kPanel;
     const int vectors = channels.vectors();
     // Meanwhile the weight of the next channels comes nearer.
+    constexpr int64_t kRows = relax2xla::kTileRows;
     const int64_t pixels = count * width, tiles = (pixels + kRows - 1) / kRows;
     const int64_t next = given * kPanel;
     relax2xla::Ahead ahead{nullptr, 0, given};
@@ -214,8 +215,6 @@ struct Product {
   }
 
  private:
-  static constexpr int64_t kRows = std::min(relax2xla::kMostRows, relax2xla::kSums / kVectors);
-
   /* `count` pixels by a panel, or its first vectors. */
   void multiply(const float* from, int64_t count, const float* panel, int vectors,
                 const float* added, relax2xla::Ahead* ahead, float* to) const {
