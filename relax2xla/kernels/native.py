@@ -51,7 +51,7 @@ class Call(Protocol):
         ...
 
     @property
-    def numbers(self) -> list[int]:
+    def numbers(self) -> Sequence[int | float]:
         """What the function in C++ takes behind the operands."""
         ...
 

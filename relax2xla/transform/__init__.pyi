@@ -25,6 +25,7 @@ from relax2xla.transform.core import function_pass as function_pass
 from relax2xla.transform.core import module_pass as module_pass
 from relax2xla.transform.core.passes import ApplyPassToFunction as ApplyPassToFunction
 from relax2xla.transform.core.passes import PrintIR as PrintIR
+from relax2xla.transform.cpu.call_attention import CallAttention as CallAttention
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise as CallDepthwise
 from relax2xla.transform.cpu.call_onednn import CallOneDnn as CallOneDnn
 from relax2xla.transform.cpu.call_products import CallProducts as CallProducts

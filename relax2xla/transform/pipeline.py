@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from relax2xla.transform.algebra.recover_group_norm import RecoverGroupNorm
 from relax2xla.transform.core import Pass, Sequential
+from relax2xla.transform.cpu.call_attention import CallAttention
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise
 from relax2xla.transform.cpu.call_onednn import CallOneDnn
 from relax2xla.transform.cpu.call_products import CallProducts, Choose
@@ -34,6 +35,7 @@ from relax2xla.transform.params.fold_batch_norm import FoldBatchNorm
 STATIC: Final[tuple[type[Pass], ...]] = (
     ComputeInIntegers,
     ExpandFewChannels,
+    CallAttention,
     CallDepthwise,
     CallOneDnn,
     ConvolvePlanes,

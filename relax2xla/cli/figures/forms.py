@@ -27,6 +27,7 @@ _FORMS: Final[Mapping[str, str]] = {
     "relax2xla.products.convolution": "C++",
     "relax2xla.products.product": "C++",
     "relax2xla.products.winograd": "C++, Winograd {size}x{size}",
+    "relax2xla.attention.": "C++, all heads",
     "relax2xla.depthwise.": "C++",
     "relax2xla.integers.": "C++, 8 bits",
     "relax2xla.recurrences.": "C++, all steps",

@@ -224,7 +224,7 @@ class _Spelling(NamedTuple):
         known: dict[Expr, Samples] = {self.leaf: _SAMPLES}
 
         def value_of(expr: Expr) -> Samples:
-            number = _number(expr)
+            number = number_of(expr)
             if number is not None:
                 return np.full_like(_SAMPLES, number)
             if expr not in known:
@@ -255,7 +255,7 @@ def _spelling(m: Match, sites: Mapping[Expr, Site]) -> _Spelling | None:
             if leaf not in (None, expr):
                 return None
             leaf, reads = expr, reads + 1
-        elif _number(expr) is None:
+        elif number_of(expr) is None:
             times[expr] += isinstance(expr, Var)
             call = m.bound(expr)
             if not isinstance(call, Call) or not isinstance(call.op, Op):
@@ -277,6 +277,8 @@ def with_composites(mod: IRModule, kind: Callable[[str], Sites]) -> IRModule:
     new = dict(mod.functions)
     for gvar, func in mod.relax_functions().items():
         sites = kind(gvar.name_hint)
+        if sites.family.forms in gvar.name_hint:
+            continue  # what such a composite names already
         # What nobody reads would count as a second reader.
         clean = remove_all_unused(func)
         made = sites.function(clean)
@@ -396,7 +398,7 @@ _ACTIVATIONS: Final[Mapping[str, Callable[[Samples], Samples]]] = {
 }
 
 
-def _number(value: Expr) -> float | None:
+def number_of(value: Expr) -> float | None:
     """The one number that a constant holds."""
     if not isinstance(value, Constant) or value.data.size != 1:
         return None

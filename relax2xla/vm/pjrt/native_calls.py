@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from relax2xla.errors import TVMError
-from relax2xla.kernels import depthwise, products, recurrences
+from relax2xla.kernels import attention, depthwise, products, recurrences
 from relax2xla.kernels.integers import calls as integers
 from relax2xla.kernels.native import Call, Family, Tensor, may_call
 from relax2xla.runtime.native import NativeFunction, NativeModule
@@ -29,7 +29,13 @@ from relax2xla.vm.pjrt.own_library import HOME, shared_library
 
 log = logging.getLogger("relax2xla.vm")
 
-FAMILIES: Final = (integers.FAMILY, depthwise.FAMILY, products.FAMILY, recurrences.FAMILY)
+FAMILIES: Final = (
+    integers.FAMILY,
+    depthwise.FAMILY,
+    products.FAMILY,
+    recurrences.FAMILY,
+    attention.FAMILY,
+)
 # A loop from the beginning of a line of the cache on: where it begins elsewhere, products take 1.1
 # times as long while another thread of the same core is at work.
 _OPTIONS: Final = ("-O3", "-march=native", "-falign-loops=64")
@@ -72,7 +78,8 @@ def _wanted(op: ir.Operation) -> tuple[Family, Call] | None:
 
 
 def _replace(op: ir.Operation, call: Call, key: str) -> None:
-    items = ["t"] * len(call.operands) + [f"i{n}" for n in call.numbers]
+    numbers = [f"f{n.hex()}" if isinstance(n, float) else f"i{n}" for n in call.numbers]
+    items = ["t"] * len(call.operands) + numbers
     config = {"arguments": " ".join(items), "function": key}
     attributes: dict[str, ir.Attribute] = {
         "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), TYPED),

@@ -14,12 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from relax2xla.kernels import depthwise, products, recurrences
+from relax2xla.kernels import attention, depthwise, products, recurrences
+from relax2xla.kernels.attention import MASKS
 from relax2xla.kernels.native import Call, Family
 from relax2xla.kernels.recurrences import CELLS, Recurrence
 from relax2xla.vm.pjrt import native_calls
 
-from . import test_depthwise, test_products, test_recurrences
+from . import test_attention, test_depthwise, test_products, test_recurrences
 from .native_programs import Array, called
 
 # Compiled in half the time that the options of users take: checks are calls.
@@ -61,10 +62,19 @@ def of_depthwise() -> Iterator[tuple[Call, list[Array]]]:
         yield call, test_depthwise.operands_of(call)
 
 
+def of_attention() -> Iterator[tuple[Call, list[Array]]]:
+    """Heads with and without a mask."""
+    for call in test_attention.CALLS:
+        for mask in MASKS:
+            masked = replace(call, mask=mask)
+            yield masked, test_attention.operands_of(masked)
+
+
 CASES: Final = {
     products.FAMILY: of_products,
     recurrences.FAMILY: of_recurrences,
     depthwise.FAMILY: of_depthwise,
+    attention.FAMILY: of_attention,
 }
 
 
