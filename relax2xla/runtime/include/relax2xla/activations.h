@@ -25,6 +25,26 @@ typedef int32_t Integers __attribute__((vector_size(4 * kLanes)));
 inline Vector load(const float* at) { return *reinterpret_cast<const Vector*>(at); }
 inline void store(float* at, Vector v) { *reinterpret_cast<Vector*>(at) = v; }
 
+/* The places of the numbers of a vector. */
+inline Integers lanes() {
+  Integers made;
+  for (int i = 0; i < kLanes; ++i) made[i] = i;
+  return made;
+}
+
+/* `count` numbers, fewer than a vector has; zeros behind them, where nothing is read. */
+inline Vector load_first(const float* at, int count) {
+#if defined(__AVX512F__)
+  return (Vector)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), at);
+#elif defined(__AVX__)
+  return (Vector)_mm256_maskload_ps(at, (__m256i)(lanes() < count));
+#else
+  Vector made = {};
+  for (int i = 0; i < count; ++i) made[i] = at[i];
+  return made;
+#endif
+}
+
 // Numbers of a line of the cache.
 constexpr int64_t kLine = 16;
 

@@ -23,7 +23,9 @@ namespace {
 using relax2xla::in_panels;
 using relax2xla::kLanes;
 using relax2xla::kPanel;
+using relax2xla::lanes;
 using relax2xla::load;
+using relax2xla::load_first;
 using relax2xla::room;
 using relax2xla::store;
 using relax2xla::Strip;
@@ -147,42 +149,53 @@ struct Attention {
   /* Keys that the query sees. */
   int64_t seen(int64_t q) const { return causal ? std::min(keys, q + behind + 1) : keys; }
 
-  /* Of the scores of a query what they are powers of, their sum. Behind what it sees, up to `all`, are
+  /* Of the scores of a query the powers, whose sum it gives. Behind what it sees, up to `all`, are
    * zeros. */
   float soften(int64_t b, int64_t h, int64_t q, float* scores, int64_t all) const {
-    const int64_t count = seen(q);
-    if (added > 0) add(bias, b, h, q, count, scores);
-    if (added > 1) add(mask, b, h, q, count, scores);
-    // Vectors end with what changes neither the largest nor the sum.
-    const int64_t end = (count + kLanes - 1) / kLanes * kLanes;
-    std::fill(scores + count, scores + end, kLowest);
-    Vector top = Vector{} + kLowest;
-    for (int64_t k = 0; k < end; k += kLanes) {
-      const Vector v = load(scores + k);
-      top = v > top ? v : top;
+    switch (added) {
+      case 0: return soften<0>(nullptr, nullptr, q, scores, all);
+      case 1: return soften<1>(bias.at(b, h, q), nullptr, q, scores, all);
+      default: return soften<2>(bias.at(b, h, q), mask.at(b, h, q), q, scores, all);
     }
-    float largest = top[0];
-    for (int i = 1; i < kLanes; ++i) largest = std::max(largest, top[i]);
+  }
+
+  template <int Added>
+  float soften(const float* first, const float* second, int64_t q, float* scores, int64_t all) const {
+    const int64_t count = seen(q), whole = count / kLanes * kLanes;
+    const auto largest = [](Vector x, Vector y) { return x > y ? x : y; };
+    Vector top = Vector{} + kLowest;
+    for (int64_t k = 0; k < whole; k += kLanes) {
+      Vector v = load(scores + k);
+      if constexpr (Added > 0) {
+        v += bias.key == 0 ? Vector{} + *first : load(first + k);
+        if constexpr (Added > 1) v += mask.key == 0 ? Vector{} + *second : load(second + k);
+        store(scores + k, v);
+      }
+      top = largest(v, top);
+    }
+    int64_t end = whole;
+    if (whole < count) {
+      // The last vector ends with what changes neither the largest nor the sum.
+      const auto rest = static_cast<int>(count - whole);
+      Vector v = load(scores + whole);
+      if constexpr (Added > 0)
+        v += bias.key == 0 ? Vector{} + *first : load_first(first + whole, rest);
+      if constexpr (Added > 1)
+        v += mask.key == 0 ? Vector{} + *second : load_first(second + whole, rest);
+      v = lanes() < rest ? v : Vector{} + kLowest;
+      store(scores + whole, v);
+      top = largest(v, top);
+      end += kLanes;
+    }
+    top = relax2xla::folded(top, largest);
     Vector sums[2] = {};
     for (int64_t k = 0; k < end; k += kLanes) {
-      const Vector v = power_of(load(scores + k) - largest);
+      const Vector v = power_of(load(scores + k) - top);
       sums[k / kLanes % 2] += v;
       store(scores + k, v);
     }
-    const Vector sum = sums[0] + sums[1];
-    float total = 0;
-    for (int i = 0; i < kLanes; ++i) total += sum[i];
-    std::fill(scores + count, scores + std::max(end, all), 0.0f);
-    return total;
-  }
-
-  static void add(const Bias& bias, int64_t b, int64_t h, int64_t q, int64_t count, float* scores) {
-    const float* const from = bias.at(b, h, q);
-    if (bias.key == 1) {
-      for (int64_t k = 0; k < count; ++k) scores[k] += from[k];
-    } else {
-      for (int64_t k = 0; k < count; ++k) scores[k] += *from;
-    }
+    for (int64_t k = end; k < all; k += kLanes) store(scores + k, Vector{});
+    return relax2xla::folded(sums[0] + sums[1], [](Vector x, Vector y) { return x + y; })[0];
   }
 
   /* Queries in a block: so many that their scores stay near. */
@@ -237,7 +250,8 @@ struct Attention {
       multiply(scores, apart, count, all, values, keys * kPanel, wide, zeros, made, made_apart);
       for (int64_t q = 0; q < count; ++q) {
         float* const to = result + ((b * queries + first + q) * heads + h) * wide;
-        for (int64_t d = 0; d < wide; ++d) to[d] = made[q * made_apart + d] / sums[q];
+        const float factor = 1.0f / sums[q];
+        for (int64_t d = 0; d < wide; ++d) to[d] = made[q * made_apart + d] * factor;
       }
     }
   }

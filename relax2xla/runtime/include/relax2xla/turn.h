@@ -1,4 +1,4 @@
-/* Rows and columns of a block of numbers in registers, exchanged. */
+/* Numbers in registers that change places: rows and columns of blocks, and those of a vector. */
 #ifndef RELAX2XLA_TURN_H_
 #define RELAX2XLA_TURN_H_
 
@@ -35,6 +35,19 @@ __attribute__((always_inline)) inline void turn(Vector* rows, std::integer_seque
 /* Of kLanes vectors. */
 __attribute__((always_inline)) inline void turn(Vector* rows) {
   turn<kLanes / 2>(rows, std::make_integer_sequence<int, kLanes>{});
+}
+
+/* What an operation of two makes of all numbers of a vector, in each place. */
+template <int Half, typename F, int... Lane>
+__attribute__((always_inline)) inline Vector folded(Vector v, F both,
+                                                    std::integer_sequence<int, Lane...> lanes) {
+  v = both(v, RELAX2XLA_SHUFFLE(v, v, (Lane ^ Half)...));
+  if constexpr (Half > 1) return folded<Half / 2>(v, both, lanes);
+  return v;
+}
+template <typename F>
+__attribute__((always_inline)) inline Vector folded(Vector v, F both) {
+  return folded<kLanes / 2>(v, both, std::make_integer_sequence<int, kLanes>{});
 }
 
 /* `kLanes` rows of as many numbers, `apart` numbers from each other: vectors of their columns. */
