@@ -337,13 +337,20 @@ void join_rows(Convolution& c, int64_t batch, std::vector<float>& padded) {
   const int64_t height = std::max(below, c.top + c.height);
   const int64_t width = std::max(behind, c.left + c.width);
   if (height > 2 * c.height + 64 || width > 2 * c.width + 64) return;
-  padded.assign(static_cast<size_t>(batch * height * width * c.channels), 0.0f);
-  for (int64_t line = 0; line < batch * c.height; ++line) {
-    const int64_t to = line / c.height * height + line % c.height + c.top;
-    std::copy_n(c.image + line * c.width * c.channels, c.width * c.channels,
-                padded.data() + (to * width + c.left) * c.channels);
+  const int64_t line = width * c.channels, inner = c.width * c.channels, left = c.left * c.channels;
+  float* const to = relax2xla::room(padded, batch * height * line);
+  for (int64_t row = 0; row < batch * height; ++row) {
+    const int64_t from = row % height - c.top;
+    float* const made = to + row * line;
+    if (from < 0 || from >= c.height) {
+      std::fill_n(made, line, 0.0f);
+      continue;
+    }
+    std::fill_n(made, left, 0.0f);
+    std::copy_n(c.image + (row / height * c.height + from) * inner, inner, made + left);
+    std::fill_n(made + left + inner, line - left - inner, 0.0f);
   }
-  c.image = padded.data();
+  c.image = to;
   c.height = height;
   c.width = width;
   c.top = c.left = 0;
