@@ -80,10 +80,9 @@ class Attention:
     @property
     def operands(self) -> list[Tensor]:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        shapes: list[tuple[int, ...]] = []
-        for lie, rows, width in self._rows():
-            heads_first = (self.batch, self.heads, rows, width)
-            shapes.append((self.batch, rows, lie.pitch) if lie.pitch else heads_first)
+        shapes: list[tuple[int, ...]] = [
+            _given(lie, self.batch, self.heads, rows, width) for lie, rows, width in self._rows()
+        ]
         shapes += [*self.biases, *[(1,)] * (MOST_BIASES - len(self.biases))]
         return [Tensor(shape, "float32") for shape in shapes]
 
@@ -117,10 +116,8 @@ class Attention:
             return f"a mask is one of {MASKS}"
         if not math.isfinite(self.scale):
             return "scores are multiplied by a number"
-        for lie, _, width in self._rows():
-            fits = lie.offset >= 0 and lie.offset + self.heads * width <= lie.pitch
-            if not fits and lie != Lie(0):
-                return "rows hold all heads"
+        if not all(_fits(lie, self.heads * width) for lie, _, width in self._rows()):
+            return "rows hold all heads"
         if len(self.biases) > MOST_BIASES:
             return f"up to {MOST_BIASES} tensors are added"
         if any(
@@ -143,6 +140,70 @@ class Attention:
 
     def _scores(self) -> tuple[int, int, int, int]:
         return self.batch, self.heads, self.queries, self.keys
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Rows of heads turned by the angles of their places, as rotary embeddings do, in float32.
+
+    ``x * cos + concat(-second, first) * sin``, where ``first`` and ``second`` are the halves of x.
+
+    operands: x, as :class:`Lie` says; cosines and sines, [batch, rows, width] each or the same for
+    all of a batch, [1, rows, width]
+    result: [batch, rows, heads, width]
+    """
+
+    batch: int
+    rows: int
+    heads: int
+    width: int
+    lie: Lie
+    cosines: int
+    sines: int
+
+    name: ClassVar[str] = "relax2xla.attention.rotation"
+    symbol: ClassVar[str] = "relax2xla_attention_rotate"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return {"lie": tuple(self.lie)}
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        tables = [(batch, self.rows, self.width) for batch in (self.cosines, self.sines)]
+        given = _given(self.lie, self.batch, self.heads, self.rows, self.width)
+        return [Tensor(shape, "float32") for shape in (given, *tables)]
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return Tensor((self.batch, self.rows, self.heads, self.width), "float32")
+
+    @property
+    def numbers(self) -> list[int]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        each = self.rows * self.width
+        return [*self.lie, *(each if n > 1 else 0 for n in (self.cosines, self.sines))]
+
+    def problem(self) -> str:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        if min(self.batch, self.rows, self.heads, self.width) < 1 or self.width % 2:
+            return "sizes are positive, and a row has two halves"
+        if not {self.cosines, self.sines} <= {1, self.batch}:
+            return "angles are there for each of a batch, or for all"
+        return "" if _fits(self.lie, self.heads * self.width) else "rows hold all heads"
+
+
+def _given(lie: Lie, batch: int, heads: int, rows: int, width: int) -> tuple[int, ...]:
+    """The shape of an operand that rows of heads are read from."""
+    return (batch, rows, lie.pitch) if lie.pitch else (batch, heads, rows, width)
+
+
+def _fits(lie: Lie, numbers: int) -> bool:
+    """Whether so many numbers of all heads are in a row."""
+    return lie == Lie(0) or (lie.offset >= 0 and lie.offset + numbers <= lie.pitch)
 
 
 def _padded(width: int) -> int:
@@ -169,9 +230,15 @@ def _attention(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> 
     )
 
 
+def _rotation(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
+    batch, rows, heads, width = made.shape
+    tables = (given[i].shape[0] for i in (1, 2))
+    return Rotation(batch, rows, heads, width, Lie(*pair(at["lie"])), *tables)
+
+
 FAMILY: Final = Family(
     name="attention",
-    readers={Attention: _attention},
+    readers={Attention: _attention, Rotation: _rotation},
     source="attention.cpp",
     headers=("activations.h", "products/tile.h", "threads.h", "turn.h"),
 )
@@ -180,7 +247,14 @@ _QUERIES: Final = 8
 _LARGE: Final = 200_000
 
 
-def pays(call: Attention) -> bool:
+# Numbers that are turned.
+_TURNED: Final = 4096
+
+
+def pays(call: Attention | Rotation) -> bool:
     """Whether a call is faster than its form in rows here; False where nobody knows."""
-    known = processor.kind() in ("avx2", "avx512")
-    return known and call.queries >= _QUERIES and call.multiplications >= _LARGE
+    if processor.kind() not in ("avx2", "avx512"):
+        return False
+    if isinstance(call, Rotation):
+        return math.prod(call.result.shape) >= _TURNED
+    return call.queries >= _QUERIES and call.multiplications >= _LARGE

@@ -26,10 +26,11 @@ from relax2xla.dpl.rules import Match, Rule
 from relax2xla.ir import Call, Expr, Function, IRModule, Op
 from relax2xla.ir.make import const
 from relax2xla.ir.op import call_attrs
-from relax2xla.kernels.attention import FAMILY, MOST_BIASES, Attention, Lie, pays
+from relax2xla.kernels.attention import FAMILY, MOST_BIASES, Attention, Lie, Rotation, pays
 from relax2xla.kernels.native import may_call
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.native_sites import Sites, number_of, tensor_of, with_composites
+from relax2xla.transform.cpu.rotations import Turned, for_all_heads, halves
 from relax2xla.transform.cpu.strided import Strided, as_it_lies, strided
 
 _x, _w = wildcard(), wildcard()
@@ -93,10 +94,13 @@ class _Calls(Sites):
             Rule(is_op("relax.nn.attention")(varg_default_wildcard=True), self._operator),
             Rule(is_op("relax.nn.attention_bias")(varg_default_wildcard=True), self._operator),
             Rule(is_op("relax.matmul")(_x, _w), self._written),
+            Rule(is_op("relax.add")(_x, _w), self._rotated),
         ]
 
-    def rows(self, described: Attention, params: Sequence[Expr]) -> Expr:
+    def rows(self, described: Attention | Rotation, params: Sequence[Expr]) -> Expr:
         """See :class:`Sites`."""
+        if isinstance(described, Rotation):
+            return _turned(described, *params)
         d = described
         query = _heads_of(params[0], d.query, d.heads, d.depth)
         key = _heads_of(params[1], d.key, d.heads, d.depth)
@@ -139,6 +143,38 @@ class _Calls(Sites):
         turned = R.permute_dims(m.bind("heads", call), _HEADS_FIRST)
         return turned if rank == 4 else R.reshape(m.bind("turned", turned), made.shape)
 
+    def _rotated(self, m: Match) -> Expr | None:
+        """Rows of heads that are turned by angles."""
+        for plain, crossed in ((m[_x], m[_w]), (m[_w], m[_x])):
+            found = halves(m, plain, crossed)
+            made = None if found is None else self._turn(m, found)
+            if made is not None:
+                return made
+        return None
+
+    def _turn(self, m: Match, found: Turned) -> Expr | None:
+        tensor, tables = tensor_of(found.x), [tensor_of(t) for t in (found.cosine, found.sine)]
+        if tensor is None or len(tensor.shape) != 4 or tensor != tensor_of(m.var):
+            return None
+        shapes = [(*[1] * (4 - len(t.shape)), *t.shape) for t in tables if t is not None]
+        orders = (_HEADS_FIRST, _ROWS_FIRST)
+        axes = next((o for o in orders if for_all_heads(shapes, tensor.shape, o)), ())
+        operand = _operand(m, found.x, axes) if axes and len(shapes) == 2 else None
+        if operand is None:
+            return None
+        batch, rows, heads, width = operand.rows
+        described = Rotation(batch, rows, heads, width, operand.lie, shapes[0][0], shapes[1][0])
+        if described.problem() or not pays(described):
+            return None
+        given = [
+            _under(m, value, (shape[0], rows, width))
+            for value, shape in zip((found.cosine, found.sine), shapes, strict=True)
+        ]
+        made = self.call(described, [_under(m, operand.given, operand.shape), *given])
+        for v in found.between:
+            m.drop(v)
+        return made if axes == _ROWS_FIRST else R.permute_dims(m.bind("rows", made), _HEADS_FIRST)
+
     def _called(
         self,
         m: Match,
@@ -180,7 +216,7 @@ class _Calls(Sites):
         return self.call(described, [*taken, *[none] * (MOST_BIASES - len(added))])
 
 
-def form(call: Attention) -> Function:
+def form(call: Attention | Rotation) -> Function:
     """The function of rows that a composite for ``call`` names."""
     return _Calls("").form(call)
 
@@ -203,6 +239,18 @@ def _under(m: Match, value: Expr, shape: tuple[int, ...]) -> Expr:
     if tensor is not None and tensor.shape == shape:
         return value
     return m.bind("rows", R.reshape(value, shape))
+
+
+def _turned(call: Rotation, x: Expr, cosine: Expr, sine: Expr) -> Expr:
+    """The rotation in operators."""
+    rows = _heads_of(x, call.lie, call.heads, call.width)
+    first, second = (
+        R.strided_slice(rows, [3], [begin], [begin + call.width // 2])
+        for begin in (0, call.width // 2)
+    )
+    crossed = R.concat((R.negative(second), first), axis=3)
+    cosine, sine = (R.expand_dims(t, [2]) for t in (cosine, sine))
+    return R.add(R.multiply(rows, cosine), R.multiply(crossed, sine))
 
 
 # -- where rows lie --------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from relax2xla.ir import Expr, IRModule
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.kernels import attention
-from relax2xla.kernels.attention import FAMILY, Attention, Lie
+from relax2xla.kernels.attention import FAMILY, Attention, Lie, Rotation
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.testing import evaluate
 from relax2xla.transform.cpu import call_attention
@@ -300,6 +300,76 @@ def test_small_ones_and_single_queries_stay(monkeypatch: pytest.MonkeyPatch) -> 
     small = Attention(1, 1, 16, 16, 8, 8, Lie(0), Lie(0), Lie(0), 1.0)
     single = Attention(1, 32, 1, 4096, 64, 64, Lie(0), Lie(0), Lie(0), 1.0)
     assert not any(map(attention.pays, (small, single)))
+
+
+# -- rotations -------------------------------------------------------------------------------------
+def rotated(
+    order: tuple[int, ...] = (0, 1, 2, 3),
+    tables: tuple[int, ...] = (S, D),
+    halves: Callable[[Expr], list[Expr]] = lambda x: [R.split(x, 2, axis=-1)[i] for i in (1, 0)],
+    minus: Callable[[Expr], Expr] = R.negative,
+) -> Made:
+    """Of rows of heads under axes in an ``order``, as importers write it."""
+    rng = np.random.default_rng(1)
+    cosine, sine = (rx.const(rng.standard_normal(tables, "float32")) for _ in range(2))
+
+    def body(x: Expr) -> Expr:
+        rows = R.permute_dims(x, order)
+        second, first = halves(rows)
+        crossed = R.concat((minus(second), first), axis=-1)
+        return R.add(R.multiply(crossed, sine), R.multiply(rows, cosine))
+
+    return body
+
+
+def sliced(x: Expr) -> list[Expr]:
+    return [R.strided_slice(x, [3], [b], [b + D // 2]) for b in (D // 2, 0)]
+
+
+ROTATED: list[tuple[Made, tuple[int, ...], Lie]] = [
+    (rotated(), (B, H, S, D), Lie(0)),
+    (rotated(halves=sliced, tables=(1, 1, S, D)), (B, H, S, D), Lie(0)),
+    (rotated((0, 2, 1, 3)), (B, S, H, D), Lie(H * D)),
+    (rotated(tables=(S, 1, D)), (B, S, H, D), Lie(H * D)),
+    (rotated(tables=(B, S, 1, D), halves=sliced), (B, S, H, D), Lie(H * D)),
+]
+
+
+@pytest.mark.parametrize("case", range(len(ROTATED)))
+def test_rotations(case: int) -> None:
+    body, shape, lie = ROTATED[case]
+    mod = module(body, {"x": shape})
+    values = [b.value for b in bindings_of(CallAttention()(mod)["main"].body)]
+    (call,) = filter(None, (composite_call(v, FAMILY) for v in values))
+    assert isinstance(call, Rotation)
+    assert call.lie == lie
+    same(mod)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        rotated(minus=R.abs),
+        rotated(halves=lambda x: sliced(x)[::-1]),
+        rotated(tables=(H, S, D)),
+        rotated(tables=(D,)),
+        rotated(halves=lambda x: [R.nn.relu(h) for h in sliced(x)]),
+    ],
+)
+def test_what_is_no_rotation(body: Made) -> None:
+    mod = module(body, {"x": (B, H, S, D)})
+    assert CallAttention()(mod) is mod
+
+
+def test_attention_reads_what_was_turned() -> None:
+    def body(x: Expr, k: Expr, v: Expr) -> Expr:
+        turned = rotated((0, 2, 1, 3))(x)
+        return R.nn.attention(R.permute_dims(turned, (0, 2, 1, 3)), k, v)
+
+    mod = module(body, {"x": (B, S, H, D), "k": (B, K, H, D), "v": (B, K, H, E)})
+    (call,) = calls(mod)
+    assert call.query == Lie(H * D)
+    same(mod)
 
 
 # -- networks --------------------------------------------------------------------------------------

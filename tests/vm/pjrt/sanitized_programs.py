@@ -63,11 +63,13 @@ def of_depthwise() -> Iterator[tuple[Call, list[Array]]]:
 
 
 def of_attention() -> Iterator[tuple[Call, list[Array]]]:
-    """Heads with and without a mask."""
+    """Heads with and without a mask, and rotations."""
     for call in test_attention.CALLS:
         for mask in MASKS:
             masked = replace(call, mask=mask)
             yield masked, test_attention.operands_of(masked)
+    for turned in test_attention.ROTATIONS:
+        yield turned, test_attention.operands_of(turned)
 
 
 CASES: Final = {

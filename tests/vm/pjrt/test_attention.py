@@ -12,7 +12,7 @@ import torch
 
 import relax2xla as rx
 from relax2xla.frontend.torch import from_exported_program
-from relax2xla.kernels.attention import FAMILY, MASKS, Attention, Lie
+from relax2xla.kernels.attention import FAMILY, MASKS, Attention, Lie, Rotation
 from relax2xla.kernels.native import Tensor
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
@@ -31,7 +31,7 @@ def library() -> Mapping[str, NativeFunction]:
     return native_calls.library(FAMILY, FAMILY.flags())
 
 
-def called(call: Attention, operands: list[Array]) -> Array:
+def called(call: Attention | Rotation, operands: list[Array]) -> Array:
     """What the function in C++ gives."""
     return native_programs.called(library(), call, operands)
 
@@ -55,8 +55,8 @@ def attention(
     return Attention(*sizes, *lies, scale, biases, mask)
 
 
-def operands_of(call: Attention) -> list[Array]:
-    rng = np.random.default_rng(call.keys)
+def operands_of(call: Attention | Rotation) -> list[Array]:
+    rng = np.random.default_rng(call.heads)
     return [rng.standard_normal(t.shape, "float32") for t in call.operands]
 
 
@@ -121,6 +121,29 @@ def test_the_form_in_rows(call: Attention) -> None:
         operands = operands_of(call)
         wanted = evaluate(form(call), operands)
         np.testing.assert_allclose(called(call, operands), wanted, rtol=2e-5, atol=2e-6)
+
+
+# Heads first and by rows, with others beside them; tables for all of a batch, and for each.
+ROTATIONS = [
+    Rotation(1, 128, 16, 64, Lie(1024), 1, 1),
+    Rotation(2, 5, 3, 10, Lie(0), 2, 1),
+    Rotation(3, 7, 2, 6, Lie(40, 9), 1, 3),
+    Rotation(1, 1, 1, 2, Lie(0), 1, 1),
+]
+
+
+@pytest.mark.usefixtures("quickly_compiled")
+@pytest.mark.parametrize("call", ROTATIONS, ids=range(4))
+def test_rotations(call: Rotation) -> None:
+    assert not call.problem()
+    x, *tables = operands = operands_of(call)
+    rows = heads_of(x, call.lie, call.heads, call.width).transpose(0, 2, 1, 3)
+    first, second = np.split(rows, 2, axis=3)
+    cosine, sine = (t[:, :, None].astype("float64") for t in tables)
+    wanted = rows * cosine + np.concatenate([-second, first], axis=3) * sine
+    made = called(call, operands)
+    np.testing.assert_allclose(made, wanted, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(made, evaluate(form(call), operands), rtol=1e-6, atol=1e-6)
 
 
 def test_what_is_no_number_stays_with_its_query() -> None:
@@ -199,7 +222,11 @@ def test_threads_take_heads_together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [type(c) for c in made].count(Attention) == 1
 
 
-WRONG: list[tuple[Attention, str]] = [
+WRONG: list[tuple[Attention | Rotation, str]] = [
+    (Rotation(1, 5, 2, 7, Lie(0), 1, 1), "two halves"),
+    (Rotation(1, 0, 2, 8, Lie(0), 1, 1), "sizes are positive"),
+    (Rotation(3, 5, 2, 8, Lie(0), 1, 2), "angles are there"),
+    (Rotation(1, 5, 2, 8, Lie(15), 1, 1), "rows hold all heads"),
     (attention(heads=0), "sizes are positive"),
     (attention(mask="Left"), "a mask is one of"),
     (attention(scale=float("nan")), "multiplied by a number"),
@@ -214,7 +241,7 @@ WRONG: list[tuple[Attention, str]] = [
 
 
 @pytest.mark.parametrize(("call", "problem"), WRONG, ids=range(len(WRONG)))
-def test_calls_that_cannot_be(call: Attention, problem: str) -> None:
+def test_calls_that_cannot_be(call: Attention | Rotation, problem: str) -> None:
     assert problem in call.problem()
 
 
@@ -238,6 +265,13 @@ def test_what_files_bring_is_checked() -> None:
         assert isinstance(read({**GOOD.attributes, name: value}, GOOD.operands, GOOD.result), str)
     assert isinstance(read({}, GOOD.operands, GOOD.result), str)
     assert isinstance(read(GOOD.attributes, GOOD.operands[:3], GOOD.result), str)
+    turned = ROTATIONS[2]
+    assert FAMILY.read(turned.name, turned.attributes, turned.operands, [turned.result]) == turned
+    for place in range(3):
+        changed = list(turned.operands)
+        changed[place] = Tensor((2, *changed[place].shape[1:]), "float32")
+        found = FAMILY.read(turned.name, turned.attributes, changed, [turned.result])
+        assert isinstance(found, str)
     wider = GOOD.result._replace(shape=(2, 5, 3, 5))
     assert isinstance(read(GOOD.attributes, GOOD.operands, wider), str)
 

@@ -1,4 +1,5 @@
-/* Attention: softmax(scale * query key^T + biases) value, head by head.
+/* Attention: softmax(scale * query key^T + biases) value, head by head; and the rotation of queries and
+ * keys by their places before it.
  *
  * Numbers are float32. Rows of heads are read where they lie; the scores of some queries stay in a near
  * cache until they are used, and are never in memory as a whole. Products are those of tiles
@@ -39,6 +40,8 @@ constexpr int64_t kNear = 32 * 1024, kMostQueries = 8 * relax2xla::kTileRows;
 constexpr int64_t kCausalQueries = 4 * relax2xla::kTileRows;
 // Multiplications that are worth a thread.
 constexpr int64_t kWork = 500000;
+// Numbers that are turned, of which as many are.
+constexpr int64_t kTurned = 50000;
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 /* Rows of the heads of a tensor: numbers from a batch, a row and a head to the next. */
@@ -286,6 +289,34 @@ void attend(const DLTensor* query, const DLTensor* key, const DLTensor* value, c
   made.compute();
 }
 
+/* Rows of heads, halves of each turned against each other by angles: x cos + (-second, first) sin.
+ * Cosines and sines have rows for each of those, `of_batch` numbers from a batch to the next. */
+void rotate(const DLTensor* x, const DLTensor* cosines, const DLTensor* sines, int64_t pitch,
+            int64_t offset, int64_t cosines_of_batch, int64_t sines_of_batch, const DLTensor* result) {
+  const int64_t batch = result->shape[0], rows = result->shape[1];
+  const int64_t heads = result->shape[2], width = result->shape[3], half = width / 2;
+  const Rows from(x, rows, heads, width, pitch, offset);
+  const auto* const cosine = static_cast<const float*>(cosines->data);
+  const auto* const sine = static_cast<const float*>(sines->data);
+  auto* const made = static_cast<float*>(result->data);
+  relax2xla::in_ranges(batch * rows, kTurned / (heads * width), [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      const int64_t b = at / rows, r = at % rows;
+      const float* __restrict c = cosine + b * cosines_of_batch + r * width;
+      const float* __restrict s = sine + b * sines_of_batch + r * width;
+      for (int64_t h = 0; h < heads; ++h) {
+        const float* __restrict in = from.at(b, h, r);
+        float* __restrict to = made + (at * heads + h) * width;
+        for (int64_t i = 0; i < half; ++i) {
+          to[i] = in[i] * c[i] - in[half + i] * s[i];
+          to[half + i] = in[half + i] * c[half + i] + in[i] * s[half + i];
+        }
+      }
+    }
+  });
+}
+
 }  // namespace
 
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_attention_attend, attend);
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_attention_rotate, rotate);
