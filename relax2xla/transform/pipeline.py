@@ -9,6 +9,7 @@ from relax2xla.transform.algebra.recover_group_norm import RecoverGroupNorm
 from relax2xla.transform.core import Pass, Sequential
 from relax2xla.transform.cpu.call_attention import CallAttention
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise
+from relax2xla.transform.cpu.call_norms import CallNorms
 from relax2xla.transform.cpu.call_onednn import CallOneDnn
 from relax2xla.transform.cpu.call_products import CallProducts, Choose
 from relax2xla.transform.cpu.call_recurrences import CallRecurrences
@@ -44,6 +45,8 @@ STATIC: Final[tuple[type[Pass], ...]] = (
     ExpandGroupNorm,
     SumsAsProducts,
     FeatureMajor,
+    # Behind it, since it may have other axes be the last.
+    CallNorms,
 )
 
 

@@ -1,4 +1,4 @@
-"""``inspect --forms``: what computes each convolution, product and recurrence on this machine.
+"""``inspect --forms``: what computes each convolution, product, recurrence and norm on this machine.
 
 The program is the one that is compiled: behind all passes, for the processor that this runs on. The
 share of a call is reckoned as for layers (:mod:`relax2xla.cli.figures.layers`): the larger of what
@@ -31,6 +31,7 @@ _FORMS: Final[Mapping[str, str]] = {
     "relax2xla.depthwise.": "C++",
     "relax2xla.integers.": "C++, 8 bits",
     "relax2xla.recurrences.": "C++, all steps",
+    "relax2xla.norms.": "C++",
     "relax2xla.onednn.": "oneDNN",
 }
 _KINDS: Final[Mapping[str, str]] = {

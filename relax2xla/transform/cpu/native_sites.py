@@ -182,12 +182,7 @@ class Sites(ABC):
 
     def along_results(self, m: Match, site: Site, value: Expr) -> Expr | None:
         """A value with a number for each result of a site, as a vector; None for another value."""
-        tensor, results = tensor_of(value), site.described.result.shape
-        if tensor is None or tensor.dtype != "float32" or len(tensor.shape) > len(results):
-            return None
-        if tensor.shape[-1:] != results[-1:] or any(d != 1 for d in tensor.shape[:-1]):
-            return None
-        return value if len(tensor.shape) == 1 else m.bind("bias", R.reshape(value, results[-1:]))
+        return vector_of(m, value, site.described.result.shape)
 
     def _ended(self, m: Match, ending: str) -> Expr | None:
         site = self.open(m, m[_x]) if ending in self.endings else None
@@ -323,6 +318,19 @@ def tensor_of(value: Expr) -> Tensor | None:
         return None
     shape = tuple(d for d in info.dims if isinstance(d, int))
     return Tensor(shape, info.dtype) if len(shape) == len(info.dims) else None
+
+
+def vector_of(m: Match, value: Expr, shape: tuple[int, ...]) -> Expr | None:
+    """A value with a number for each place along the last axis of ``shape``, as a vector.
+
+    None for another value, and for one that is not of float32.
+    """
+    tensor = tensor_of(value)
+    if tensor is None or tensor.dtype != "float32" or len(tensor.shape) > len(shape):
+        return None
+    if tensor.shape[-1:] != shape[-1:] or any(d != 1 for d in tensor.shape[:-1]):
+        return None
+    return value if len(tensor.shape) == 1 else m.bind("bias", R.reshape(value, shape[-1:]))
 
 
 # -- what follows, in rows -------------------------------------------------------------------------

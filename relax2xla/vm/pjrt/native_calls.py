@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from relax2xla.errors import TVMError
-from relax2xla.kernels import attention, depthwise, products, recurrences
+from relax2xla.kernels import attention, depthwise, norms, products, recurrences
 from relax2xla.kernels.integers import calls as integers
 from relax2xla.kernels.native import Call, Family, Tensor, may_call
 from relax2xla.runtime.native import NativeFunction, NativeModule
@@ -35,6 +35,7 @@ FAMILIES: Final = (
     products.FAMILY,
     recurrences.FAMILY,
     attention.FAMILY,
+    norms.FAMILY,
 )
 # A loop from the beginning of a line of the cache on: where it begins elsewhere, products take 1.1
 # times as long while another thread of the same core is at work.

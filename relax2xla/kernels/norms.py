@@ -1,0 +1,85 @@
+"""Layer norm and RMS norm over the last axis, by a function in C++.
+
+``kernels/native.py`` says how a call stands in a program, and
+``runtime/include/relax2xla/norms.cpp`` how it is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from relax2xla import processor
+from relax2xla.kernels.native import Call, Family, Tensor
+
+# The most numbers that a vector has: the function takes no shorter rows.
+_SHORTEST: Final = 16
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """``(x - mean) / sqrt(variance + epsilon) * scale + shift`` of each row; a layer norm.
+
+    operands: the rows [..., C]; the scale (C,); the shift (C,), which is (1,) and not read where
+    rows are not centered. result: like the rows
+
+    shape: of the rows. Not ``centered`` it is an RMS norm, ``x / sqrt(mean(x^2) + epsilon) *
+    scale``.
+    """
+
+    shape: tuple[int, ...]
+    epsilon: float
+    centered: bool
+
+    name: ClassVar[str] = "relax2xla.norms.norm"
+    symbol: ClassVar[str] = "relax2xla_norms_normalise"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return {"centered": self.centered, "epsilon": self.epsilon}
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        scale = self.shape[-1:]
+        shapes = (self.shape, scale, scale if self.centered else (1,))
+        return [Tensor(shape, "float32") for shape in shapes]
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return Tensor(self.shape, "float32")
+
+    @property
+    def numbers(self) -> list[int | float]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return [int(self.centered), self.epsilon]
+
+    def problem(self) -> str:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        if min(self.shape, default=0) < 1 or self.shape[-1] < _SHORTEST:
+            return f"sizes are positive, and a row has at least {_SHORTEST} numbers"
+        if not 0 <= self.epsilon < math.inf:
+            return "what is added to a variance is finite, and takes nothing away"
+        return ""
+
+
+def _norm(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
+    return Norm(given[0].shape, float(at["epsilon"]), bool(at["centered"]))
+
+
+FAMILY: Final = Family(
+    name="norms",
+    readers={Norm: _norm},
+    source="norms.cpp",
+    headers=("activations.h", "threads.h"),
+)
+_LEAST: Final = 4096
+
+
+def pays(call: Norm) -> bool:
+    """Whether a call is faster than its form in rows here; False where nobody knows."""
+    known = processor.kind() in ("avx2", "avx512")
+    return known and math.prod(call.shape) >= _LEAST

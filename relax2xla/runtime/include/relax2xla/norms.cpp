@@ -1,0 +1,150 @@
+/* Layer norm and RMS norm of rows.
+ *
+ * Numbers are float32. A row stays in the nearest cache while it is read for its mean, for the squares
+ * of what is left without it, and for the result. The mean is a sum, rounded; what it is beside the
+ * exact one is the mean of what is left, which is found on the way and taken away too. So rows far from
+ * 0 lose no digits.
+ */
+#include <dlpack/dlpack.h>
+#include <relax2xla/activations.h>
+#include <relax2xla/threads.h>
+#include <tvm/runtime/packed_func.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace {
+
+using relax2xla::Integers;
+using relax2xla::kLanes;
+using relax2xla::load;
+using relax2xla::store;
+using relax2xla::Vector;
+
+// Sums that do not wait for each other, and numbers that are worth a thread.
+constexpr int kApart = 4;
+constexpr int64_t kWorth = 16 * 1024;
+
+inline float total(Vector v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps((__m512)v);
+#elif defined(__AVX__)
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128((__m256)v),
+                                 _mm256_extractf128_ps((__m256)v, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#else
+  float sum = 0;
+  for (int l = 0; l < kLanes; ++l) sum += v[l];
+  return sum;
+#endif
+}
+
+/* The last vector of a row; `filling` in the place of what the vector before, up to `seen`, has had. */
+inline Vector last(const float* row, int64_t seen, int64_t size, float filling) {
+  Integers places;
+  for (int l = 0; l < kLanes; ++l) places[l] = l;
+  const auto known = static_cast<int32_t>(seen - (size - kLanes));
+  return places < known ? Vector{} + filling : load(row + size - kLanes);
+}
+
+/* The sums over a row of the values that `of` makes of its vectors, `Count` of them. `filling` makes
+ * zeros. */
+template <int Count, typename Of>
+__attribute__((always_inline)) inline void sum(const float* row, int64_t size, float filling,
+                                               float (&to)[Count], Of of) {
+  Vector sums[kApart][Count] = {};
+  const auto add = [&](Vector v, int a) __attribute__((always_inline)) {
+    Vector values[Count];
+    of(v, values);
+#pragma GCC unroll 2
+    for (int c = 0; c < Count; ++c) sums[a][c] += values[c];
+  };
+  int64_t i = 0;
+  for (; i + kApart * kLanes <= size; i += kApart * kLanes) {
+#pragma GCC unroll 4
+    for (int a = 0; a < kApart; ++a) add(load(row + i + a * kLanes), a);
+  }
+  for (; i + kLanes <= size; i += kLanes) add(load(row + i), 0);
+  if (i < size) add(last(row, i, size, filling), 1);
+#pragma GCC unroll 2
+  for (int c = 0; c < Count; ++c)
+    to[c] = total((sums[0][c] + sums[1][c]) + (sums[2][c] + sums[3][c]));
+}
+
+struct Norm {
+  const float *rows, *scale, *shift;
+  float* result;
+  int64_t count, size;
+  float epsilon;
+
+  float factor(float variance) const { return 1.0f / std::sqrt(variance + epsilon); }
+
+  /* A row of the result: `of(vector, place)`. */
+  template <typename Of>
+  __attribute__((always_inline)) void write(int64_t row, Of of) const {
+    const float* const from = rows + row * size;
+    float* const to = result + row * size;
+    int64_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) store(to + i, of(load(from + i), i));
+    // Some once more, which become the same.
+    if (i < size) store(to + size - kLanes, of(load(from + size - kLanes), size - kLanes));
+  }
+
+  void centered(int64_t row) const {
+    const float *const from = rows + row * size, each = 1.0f / static_cast<float>(size);
+    float all[1], left[2];
+    sum(from, size, 0.0f, all, [](Vector v, Vector* values) __attribute__((always_inline)) {
+      values[0] = v;
+    });
+    const float mean = all[0] * each;
+    sum(from, size, mean, left, [=](Vector v, Vector* values) __attribute__((always_inline)) {
+      values[0] = v - mean;
+      values[1] = values[0] * values[0];
+    });
+    const float missed = left[0] * each;
+    // In this order, what is no number stays so.
+    const float by = factor(std::max(left[1] * each - missed * missed, 0.0f));
+    write(row, [=](Vector v, int64_t i) __attribute__((always_inline)) {
+      return ((v - mean) - missed) * by * load(scale + i) + load(shift + i);
+    });
+  }
+
+  void uncentered(int64_t row) const {
+    float all[1];
+    const auto square = [](Vector v, Vector* values) __attribute__((always_inline)) {
+      values[0] = v * v;
+    };
+    sum(rows + row * size, size, 0.0f, all, square);
+    const float by = factor(all[0] / static_cast<float>(size));
+    write(row, [=](Vector v, int64_t i) __attribute__((always_inline)) {
+      return v * by * load(scale + i);
+    });
+  }
+
+  void compute(bool is_centered) const {
+    relax2xla::in_ranges(count, kWorth / size, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) is_centered ? centered(row) : uncentered(row);
+    });
+  }
+};
+
+const float* numbers(const DLTensor* t) {
+  ICHECK(t->dtype.code == kDLFloat && t->dtype.bits == 32) << "numbers are of float32";
+  return static_cast<const float*>(t->data);
+}
+
+void normalise(const DLTensor* rows, const DLTensor* scale, const DLTensor* shift,
+               int64_t centered, double epsilon, const DLTensor* result) {
+  ICHECK(rows->ndim > 0 && rows->shape[rows->ndim - 1] >= kLanes) << "rows are not short";
+  int64_t count = 1;
+  for (int axis = 0; axis + 1 < rows->ndim; ++axis) count *= rows->shape[axis];
+  Norm{numbers(rows), numbers(scale), numbers(shift), static_cast<float*>(result->data), count,
+       rows->shape[rows->ndim - 1], static_cast<float>(epsilon)}
+      .compute(centered != 0);
+}
+
+}  // namespace
+
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_norms_normalise, normalise);
