@@ -90,6 +90,8 @@ class _Calls(Sites):
 
     def function(self, func: Function) -> Function:
         """See :class:`Sites`; without what norms were written out in."""
+        if self.family.forms in self.name:  # what a call is in rows
+            return func
         made = super().function(func)
         return made if made is func else remove_all_unused(made)
 
@@ -132,13 +134,11 @@ class _Calls(Sites):
         if found is None:
             return None
         power, factors = found
-        places = (i for i, f in enumerate(factors) if power.is_of(m, f))
-        place = next(places, None)
+        place = next((i for i, f in enumerate(factors) if power.is_of(m, f)), None)
         if place is None:
             return None
-        rows = factors.pop(place)
-        source = _centred(m, rows)
-        site = _site(rows if source is None else source, [-1], power.epsilon, source is not None)
+        del factors[place]
+        site = _site(power.source, [-1], power.epsilon, power.centered)
         if site is None or tensor_of(m.value) != site.norm.result or len(factors) > 1:
             return None
         scale = vector_of(m, factors[0], site.norm.shape) if factors else None
@@ -186,7 +186,7 @@ class _Power(NamedTuple):
     centered: bool
 
     def is_of(self, m: Match, rows: Expr) -> bool:
-        """Whether these are the rows whose power it is."""
+        """Whether ``rows`` are what it is the power of."""
         return (_centred(m, rows) if self.centered else rows) is self.source
 
 
@@ -238,7 +238,10 @@ def _power(m: Match, expr: Expr, root: str) -> _Power | None:
         return _Power(variance.args[0], number, centered=True)
     mean = _own(m, mean, "relax.mean")
     source = _squared(m, mean.args[0]) if mean is not None and _keeps_last(mean) else None
-    return None if number is None or source is None else _Power(source, number, centered=False)
+    if number is None or source is None:
+        return None
+    rows = _centred(m, source)
+    return _Power(source if rows is None else rows, number, rows is not None)
 
 
 def _squared(m: Match, expr: Expr) -> Expr | None:

@@ -14,13 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from relax2xla.kernels import attention, depthwise, products, recurrences
+from relax2xla.kernels import attention, depthwise, norms, products, recurrences
 from relax2xla.kernels.attention import MASKS
 from relax2xla.kernels.native import Call, Family
 from relax2xla.kernels.recurrences import CELLS, Recurrence
 from relax2xla.vm.pjrt import native_calls
 
-from . import test_attention, test_depthwise, test_products, test_recurrences
+from . import test_attention, test_depthwise, test_norms, test_products, test_recurrences
 from .native_programs import Array, called
 
 # Compiled in half the time that the options of users take: checks are calls.
@@ -72,11 +72,18 @@ def of_attention() -> Iterator[tuple[Call, list[Array]]]:
         yield turned, test_attention.operands_of(turned)
 
 
+def of_norms() -> Iterator[tuple[Call, list[Array]]]:
+    """Rows of all lengths."""
+    for call in test_norms.CALLS:
+        yield call, test_norms.operands_of(call)
+
+
 CASES: Final = {
     products.FAMILY: of_products,
     recurrences.FAMILY: of_recurrences,
     depthwise.FAMILY: of_depthwise,
     attention.FAMILY: of_attention,
+    norms.FAMILY: of_norms,
 }
 
 

@@ -50,5 +50,6 @@ def test_no_call_leaves_its_memory(kind: str) -> None:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     calls = dict(line.split() for line in done.stdout.splitlines())
-    assert list(calls) == ["products", "recurrences", "depthwise", "attention"]
+    families = ["products", "recurrences", "depthwise", "attention", "norms"]
+    assert list(calls) == families
     assert "0" not in calls.values()

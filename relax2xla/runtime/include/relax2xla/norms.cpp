@@ -24,7 +24,7 @@ using relax2xla::Vector;
 
 // Sums that do not wait for each other, and numbers that are worth a thread.
 constexpr int kApart = 4;
-constexpr int64_t kWorth = 16 * 1024;
+constexpr int64_t kWorth = 32 * 1024;
 
 inline float total(Vector v) {
 #if defined(__AVX512F__)
