@@ -368,10 +368,11 @@ class Twins:
             walk = walk[len(members) :]
             sequence.append(group)
         wide = [a for _, outs in sequence for a in outs if new[a] != 1]
-        result = tuple(wide + [a for a in range(len(new)) if new[a] == 1])
-        if wide == sorted(wide):
-            # Nothing but axes of size 1 moved: it is the value itself.
-            result = identity(len(new))
+        # Each axis of size 1 stays in its place: an order that other axes give up later is none.
+        for a in range(len(new)):
+            if new[a] == 1:
+                wide.insert(a, a)
+        result = tuple(wide)
         twin = self.twins[call.args[0]][0]
         return self.call("reshape", twin, [new[a] for a in result]), result
 
