@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 #: What may follow a sum in one call, in the order of ``Ending`` in activations.h.
-ENDINGS: Final = ("", "relu", "relu6", "hardswish", "sigmoid", "silu", "gelu", "gelu_tanh")
+ENDINGS: Final = (
+    *("", "relu", "relu6", "hardswish", "sigmoid", "silu", "gelu", "gelu_tanh"),
+    "hardsigmoid",
+)
 # Elements of a tensor; sizes and distances are counted in 64 bits, and a call takes memory.
 _MOST_ELEMENTS: Final = (1 << 31) - 1
 
@@ -72,7 +75,9 @@ class Family:
     name: how its composites are named, behind ``relax2xla.``; readers: of each kind of call.
     source, headers: of ``runtime/include/relax2xla``. flags: what the compiler is told of this
     processor. runs_here: whether the library for this processor has what a call is for.
-    needed: whether a user is warned where there is no library; the forms in rows are much slower.
+    in_place: whether the result lies where the first operand does, of which XLA makes a copy where
+    something else reads it. needed: whether a user is warned where there is no library; the forms
+    in rows are much slower.
     """
 
     name: str
@@ -82,6 +87,7 @@ class Family:
     options: tuple[str, ...] = ()
     flags: Callable[[], tuple[str, ...]] = tuple
     runs_here: Callable[[Call], bool] = lambda call: True
+    in_place: Callable[[Call], bool] = lambda call: False
     needed: bool = False
 
     @property

@@ -353,6 +353,9 @@ FASTER: Final[Mapping[str, int]] = {"avx2": 200_000, "avx512": 200_000}
 #: The same where the functions are needed anyway: what XLA does for a product before it multiplies
 #: takes 8 us, a call 1.
 SMALL: Final = 1_000
+#: The same of a product of single pixels, as squeeze and excitation has two: one call takes them in
+#: (:mod:`relax2xla.kernels.squeezes`), and the image.
+SQUEEZED: Final = 100
 # Pixels from which it pays to pack a weight in each call, by how it lies. One core with AVX-512,
 # beside XLA's product of a weight that comes with the call: results first, 5 to 64 pixels 0.5 to
 # 0.7, 128 0.76, 400 1.0; results last, 8 pixels 1.1 to 1.25, 16 0.8 to 1.0, 32 0.7, 400 0.97.

@@ -13,6 +13,7 @@ from relax2xla.transform.cpu.call_norms import CallNorms
 from relax2xla.transform.cpu.call_onednn import CallOneDnn
 from relax2xla.transform.cpu.call_products import CallProducts, Choose
 from relax2xla.transform.cpu.call_recurrences import CallRecurrences
+from relax2xla.transform.cpu.call_squeezes import CallSqueezes
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
 from relax2xla.transform.cpu.few_channels import ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
@@ -114,6 +115,8 @@ def default(
         passes.append(CallRecurrences())
     if at_load if calls is None else calls:
         passes.append(CallProducts(winograd is not False, at_load, choose))
+        if at_load:
+            passes.append(CallSqueezes())
     if winograd is not False:
         passes.append(UseWinograd(measured=winograd is None, at_load=at_load))
     if for_jax:

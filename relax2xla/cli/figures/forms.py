@@ -32,6 +32,7 @@ _FORMS: Final[Mapping[str, str]] = {
     "relax2xla.integers.": "C++, 8 bits",
     "relax2xla.recurrences.": "C++, all steps",
     "relax2xla.norms.": "C++",
+    "relax2xla.squeezes.": "C++",
     "relax2xla.onednn.": "oneDNN",
 }
 _KINDS: Final[Mapping[str, str]] = {

@@ -33,7 +33,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_deep, bindings_of, reads
-from relax2xla.kernels import depthwise, products, recurrences
+from relax2xla.kernels import depthwise, products, recurrences, squeezes
 from relax2xla.kernels.onednn import choice
 from relax2xla.kernels.onednn.calls import FORMS, Convolution, Product
 from relax2xla.transform.core import Pass, PassContext, register
@@ -46,7 +46,7 @@ _FUNCTIONS: Final[Mapping[str, str]] = {
     "relax.nn.gelu": "GELU_ERF",
     "relax.nn.gelu_tanh": "GELU_TANH",
 }
-_FORMS_OF: Final = (depthwise.FAMILY, products.FAMILY, recurrences.FAMILY)
+_FORMS_OF: Final = (depthwise.FAMILY, products.FAMILY, recurrences.FAMILY, squeezes.FAMILY)
 _SPATIAL: Final = {"relax.nn.conv1d": "W", "relax.nn.conv2d": "HW", "relax.nn.conv3d": "DHW"}
 # Calls of either kind in one.
 Described = Convolution | Product

@@ -30,6 +30,7 @@ from relax2xla.kernels.products import (
     FAMILY,
     PANEL,
     SMALL,
+    SQUEEZED,
     Convolution,
     Described,
     Product,
@@ -243,7 +244,10 @@ class _Calls(Sites):
             # Small ones are not worth a measurement: they go with the large ones.
             if described.multiplications >= _TUNED:
                 return self.choose(described)
-        if not pays(described, self._least):
+        least = self._least
+        if least is not None and isinstance(described, Product) and described.rows[1:-1] == (1, 1):
+            least = SQUEEZED
+        if not pays(described, least):
             return None
         if self.winograd and isinstance(described, Convolution):
             return by_winograd(described) or described

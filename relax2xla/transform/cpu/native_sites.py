@@ -103,6 +103,7 @@ class Sites(ABC):
             ),
             Rule(is_op("relax.multiply")(_x, _other), self._spelled),
             Rule(is_op("relax.divide")(_x, _other), self._spelled),
+            Rule(is_op("relax.minimum")(_x, _other), self._spelled),
         ]
         made, modified = rewrite(func, [*self.rules(), *followers])
         return constants_before_loops(made) if modified else func
@@ -344,6 +345,11 @@ def _hard_swish(x: Expr) -> Expr:
     return R.divide(R.multiply(x, R.nn.relu6(R.add(x, three))), six)
 
 
+def _hard_sigmoid(x: Expr) -> Expr:
+    three, six = const(3.0, "float32"), const(6.0, "float32")
+    return R.divide(R.nn.relu6(R.add(x, three)), six)
+
+
 _FORMS: Final[Mapping[str, Callable[[Expr], Expr]]] = {
     "": lambda x: x,
     "relu": R.nn.relu,
@@ -353,6 +359,7 @@ _FORMS: Final[Mapping[str, Callable[[Expr], Expr]]] = {
     "silu": R.nn.silu,
     "gelu": R.nn.gelu,
     "gelu_tanh": R.nn.gelu_tanh,
+    "hardsigmoid": _hard_sigmoid,
 }
 # Endings that are one operator.
 _OPERATORS: Final[Mapping[str, str]] = {
@@ -397,12 +404,15 @@ _ARITHMETIC: Final[Mapping[str, Callable[..., Samples]]] = {
     "relax.tanh": np.tanh,
     "relax.sigmoid": _sigmoid,
     "relax.nn.relu6": _relu6,
+    "relax.maximum": np.maximum,
+    "relax.minimum": np.minimum,
 }
 _ACTIVATIONS: Final[Mapping[str, Callable[[Samples], Samples]]] = {
     "hardswish": lambda x: x * _relu6(x + 3) / 6,
     "silu": lambda x: x * _sigmoid(x),
     "gelu": lambda x: x * (1 + _erf(x * math.sqrt(0.5))) / 2,
     "gelu_tanh": lambda x: x * _sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)),
+    "hardsigmoid": lambda x: _relu6(x + 3) / 6,
 }
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from relax2xla.errors import TVMError
-from relax2xla.kernels import attention, depthwise, norms, products, recurrences
+from relax2xla.kernels import attention, depthwise, norms, products, recurrences, squeezes
 from relax2xla.kernels.integers import calls as integers
 from relax2xla.kernels.native import Call, Family, Tensor, may_call
 from relax2xla.runtime.native import NativeFunction, NativeModule
@@ -36,6 +36,7 @@ FAMILIES: Final = (
     recurrences.FAMILY,
     attention.FAMILY,
     norms.FAMILY,
+    squeezes.FAMILY,
 )
 # A loop from the beginning of a line of the cache on: where it begins elsewhere, products take 1.1
 # times as long while another thread of the same core is at work.
@@ -61,7 +62,7 @@ def with_calls(module: ir.Module) -> ir.Module | None:
         for op, site in zip(operations(made), found, strict=True):
             known = keys[site[0]] if site else None
             if site and known:
-                _replace(op, site[1], known[site[1].symbol])
+                _replace(op, *site, known[site[1].symbol])
     return made
 
 
@@ -78,7 +79,7 @@ def _wanted(op: ir.Operation) -> tuple[Family, Call] | None:
     return (family, call) if family.runs_here(call) else None
 
 
-def _replace(op: ir.Operation, call: Call, key: str) -> None:
+def _replace(op: ir.Operation, family: Family, call: Call, key: str) -> None:
     numbers = [f"f{n.hex()}" if isinstance(n, float) else f"i{n}" for n in call.numbers]
     items = ["t"] * len(call.operands) + numbers
     config = {"arguments": " ".join(items), "function": key}
@@ -89,7 +90,16 @@ def _replace(op: ir.Operation, call: Call, key: str) -> None:
         "operand_layouts": _layouts(call.operands),
         "result_layouts": _layouts([call.result]),
     }
+    if family.in_place(call):
+        attributes["output_operand_aliases"] = ir.Attribute.parse(_IN_PLACE)
     replaced_by_call(op, attributes)
+
+
+# The result lies where the first operand does.
+_IN_PLACE: Final = (
+    "[#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 0, "
+    "operand_tuple_indices = []>]"
+)
 
 
 def _layouts(tensors: list[Tensor]) -> ir.Attribute:

@@ -55,9 +55,9 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     made: list[Call] = []
     replace: Callable[..., None] = native_calls._replace
 
-    def note(op: Any, call: Call, key: str) -> None:
+    def note(op: Any, family: Family, call: Call, key: str) -> None:
         made.append(call)
-        replace(op, call, key)
+        replace(op, family, call, key)
 
     monkeypatch.setattr(native_calls, "_replace", note)
     return made

@@ -14,13 +14,20 @@ from typing import Final
 
 import numpy as np
 
-from relax2xla.kernels import attention, depthwise, norms, products, recurrences
+from relax2xla.kernels import attention, depthwise, norms, products, recurrences, squeezes
 from relax2xla.kernels.attention import MASKS
 from relax2xla.kernels.native import Call, Family
 from relax2xla.kernels.recurrences import CELLS, Recurrence
 from relax2xla.vm.pjrt import native_calls
 
-from . import test_attention, test_depthwise, test_norms, test_products, test_recurrences
+from . import (
+    test_attention,
+    test_depthwise,
+    test_norms,
+    test_products,
+    test_recurrences,
+    test_squeezes,
+)
 from .native_programs import Array, called
 
 # Compiled in half the time that the options of users take: checks are calls.
@@ -78,12 +85,19 @@ def of_norms() -> Iterator[tuple[Call, list[Array]]]:
         yield call, test_norms.operands_of(call)
 
 
+def of_squeezes() -> Iterator[tuple[Call, list[Array]]]:
+    """Means of images, and gates made of them."""
+    for call in test_squeezes.ALL:
+        yield call, test_squeezes.operands_of(call)
+
+
 CASES: Final = {
     products.FAMILY: of_products,
     recurrences.FAMILY: of_recurrences,
     depthwise.FAMILY: of_depthwise,
     attention.FAMILY: of_attention,
     norms.FAMILY: of_norms,
+    squeezes.FAMILY: of_squeezes,
 }
 
 

@@ -169,6 +169,7 @@ def in_torch(call: Described, weight: Array, operands: list[Array]) -> Array:
         "silu": torch.nn.functional.silu,
         "gelu": torch.nn.functional.gelu,
         "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
+        "hardsigmoid": torch.nn.functional.hardsigmoid,
     }
     return functions[call.ending](made).numpy()
 
@@ -209,7 +210,7 @@ def test_what_follows(call: Described, ending: str) -> None:
         # Infinity stays, or is held.
         operands[0].reshape(-1)[0] = np.inf
         operands[1][...] = np.abs(operands[1])
-        limit = {"relu6": 6.0, "sigmoid": 1.0}.get(ending, np.inf)
+        limit = {"relu6": 6.0, "sigmoid": 1.0, "hardsigmoid": 1.0}.get(ending, np.inf)
         np.testing.assert_array_equal(called(call, operands)[0, 0], limit)
     # A patch has the pixel in all of its results, a window in those that it lies under.
     assert np.isnan(wanted).any()

@@ -72,6 +72,7 @@ enum Ending : int64_t {
   kSilu = 5,
   kGelu = 6,
   kGeluTanh = 7,
+  kHardsigmoid = 8,
 };
 
 /* The larger and the smaller of two; of a `v` that is no number, `v`. Compilers take two
@@ -166,6 +167,7 @@ inline Vector activated(Vector v) {
   if constexpr (Ending == kGelu) return gelu(v);
   if constexpr (Ending == kGeluTanh)
     return v * sigmoid(1.59576912f * v * (1.0f + 0.044715f * v * v));
+  if constexpr (Ending == kHardsigmoid) return limited(v + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f);
   return v;
 }
 
@@ -173,7 +175,7 @@ inline Vector activated(Vector v) {
 template <int64_t Ending = kNone, typename F>
 inline void with_ending(int64_t ending, F call) {
   if (ending == Ending) return call(std::integral_constant<int64_t, Ending>{});
-  if constexpr (Ending < kGeluTanh) with_ending<Ending + 1>(ending, call);
+  if constexpr (Ending < kHardsigmoid) with_ending<Ending + 1>(ending, call);
 }
 
 }  // namespace relax2xla
