@@ -114,6 +114,29 @@ def test_the_pipeline_keeps_the_results(name: str, symbolic: bool) -> None:
     assert rx.analysis.well_formed(get_pipeline("default")(mod))
 
 
+@pytest.mark.parametrize("images", [1, 2])
+def test_patches_become_tokens_as_they_lie(images: int) -> None:
+    """Neither them nor what is added to them later: axes of size 1 stay where they are."""
+
+    def body(x: rx.Expr) -> rx.Expr:
+        rows = R.permute_dims(R.reshape(conv(x, 8, 3, strides=3), (images, 8, 9)), [0, 2, 1])
+        tokens = R.concat((R.broadcast_to(weight(1, 1, 8), (images, 1, 8)), rows), axis=1)
+        made = R.nn.layer_norm(tokens, weight(8), weight(8), [-1])
+        return R.add(tokens, R.matmul(made, weight(8, 8)))
+
+    mod = module(body, (images, 4, 9, 9))
+    func = get_pipeline("default")(mod)["main"]
+    turned = [b for b in bindings_of(func.body) if is_op(b.value, "relax.permute_dims")]
+    # The image, the weight of its convolution, and what a product's weight is laid out by.
+    assert all(b.var.struct_info.ndim == 4 for b in turned)
+    (norm,) = [b for b in bindings_of(func.body) if is_op(b.value, "relax.nn.layer_norm")]
+    assert norm.var.struct_info.dims == (images, 10, 8)
+    x = RNG.standard_normal((images, 4, 9, 9)).astype("f")
+    plain = rx.VirtualMachine(rx.build(mod, relax_pipeline="zero"))["main"](x)
+    fast = rx.VirtualMachine(rx.build(mod))["main"](x)
+    np.testing.assert_allclose(np.asarray(fast), np.asarray(plain), rtol=2e-4, atol=2e-5)
+
+
 def names(func: rx.Function) -> list[str]:
     return [b.value.op.name for b in bindings_of(func.body) if isinstance(b.value, rx.Call)]
 
