@@ -49,6 +49,8 @@ STATIC: Final[tuple[type[Pass], ...]] = (
     # Behind it, since it may have other axes be the last.
     CallNorms,
 )
+# What gives functions of JAX nothing where there are no calls: they are differentiated as written.
+_CALLS_ALONE: Final = (CallAttention, CallNorms)
 
 
 class Pipeline(Sequential):
@@ -94,8 +96,8 @@ def default(
     that can be (True), none (False), or those that are faster so by measurement (None).
     ``for_jax``: for a function of JAX, to which weights come with each call, so that large ones are
     read as they lie, and whose XLA has the options of whoever compiles it.
-    ``calls``: whether convolutions and products may become calls of functions in C++, which JAX
-    neither differentiates nor maps; None: unless it is ``for_jax``.
+    ``calls``: whether convolutions, products, attention and norms may become calls of functions in
+    C++, which JAX neither differentiates nor maps; None: unless it is ``for_jax``.
     ``choose``: what says which form of a convolution or product is best; None: measured facts.
     """
     at_load = not for_jax
@@ -113,7 +115,8 @@ def default(
         passes.append(ChannelsLast(layout, weights_at_load=at_load))
     if at_load:
         passes.append(CallRecurrences())
-    if at_load if calls is None else calls:
+    may_call = at_load if calls is None else calls
+    if may_call:
         passes.append(CallProducts(winograd is not False, at_load, choose))
         if at_load:
             passes.append(CallSqueezes())
@@ -123,7 +126,8 @@ def default(
         passes.append(KernelsAsGiven())
     passes.append(FuseTransposeMatmul(reads_weights_as_they_lie if at_load else None))
     passes.append(DeadCodeElimination(keep_foreign=True))
-    static = [FeatureMajor(eigen=False) if for_jax and p is FeatureMajor else p() for p in STATIC]
+    kinds = [p for p in STATIC if may_call or p not in _CALLS_ALONE]
+    static = [FeatureMajor(eigen=False) if for_jax and p is FeatureMajor else p() for p in kinds]
     return Pipeline(passes, static, name="default")
 
 
