@@ -49,21 +49,26 @@ def with_origins(mod: IRModule, origins: Mapping[GlobalVar, Function]) -> IRModu
 def origin_of(call: Call, tensors: Sequence[Expr]) -> Function | None:
     """``call`` of an operator as a function of ``tensors``, what a kernel takes in its place.
 
-    None where that is not all that it reads, and where the operator has no rows.
+    None where that is not all that it reads, and where the operator has no rows. The places of a
+    tensor that is several operands are in the order of these.
     """
     if not isinstance(call.op, Op) or call.op.lowering is None or not call.op.pure:
         return None
     params = [Var(f"p{n}", t.struct_info) for n, t in enumerate(tensors)]
     # Constants, too, are operands, which other calls of the kernel have others of.
-    places = {id(t): p for t, p in zip(tensors, params, strict=True)}
+    places: dict[int, list[Var]] = {}
+    for t, p in zip(tensors, params, strict=True):
+        places.setdefault(id(t), []).append(p)
 
     def over(arg: Expr) -> Expr:
         if isinstance(arg, Tuple):
             return Tuple([over(f) for f in arg.fields])
-        return places.get(id(arg), arg)
+        known = places.get(id(arg), [arg])
+        return known.pop(0) if len(known) > 1 else known[0]
 
     made = Call(call.op, [over(a) for a in call.args], call.attrs, call.sinfo_args)
-    return _function(params, SeqExpr([], made))
+    alone = all(len(left) == 1 for left in places.values())
+    return _function(params, SeqExpr([], made)) if alone else None
 
 
 def _function(params: Sequence[Var], body: SeqExpr) -> Function | None:

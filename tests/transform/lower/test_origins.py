@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 import relax2xla as rx
 from relax2xla import op, tir, topi
 from relax2xla.ir import Function, IRModule, assert_structural_equal, structural_equal
-from relax2xla.ir.rewrite import bindings_of
+from relax2xla.ir.rewrite import bindings_of, reads
 from relax2xla.script import ir as I
 from relax2xla.script import relax as R
 from relax2xla.script import tir as T
+from relax2xla.testing import evaluate
 from relax2xla.tir import PrimFunc
 from relax2xla.transform import (
     AnnotateTIROpPattern,
@@ -219,3 +221,48 @@ def test_a_kernel_that_changes_an_argument_is_in_none() -> None:
     assert [k.origin for k in kernels(made)] == [None]
     x = np.linspace(-1, 1, 8, dtype=np.float32)
     np.testing.assert_allclose(result(made, x), np.exp(x) + 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(EACH))
+def test_operands_of_one_kind_are_in_their_order(name: str) -> None:
+    """So that a call which reads a tensor twice tells which operand is which for others."""
+    for n, case in enumerate(CASES[name]):
+        for kernel in kernels(KERNELS(module({str(n): case}))):
+            if kernel.origin is None:
+                continue
+            ((binding,),) = [[*bindings_of(kernel.origin.body)]]
+            params = list(kernel.origin.params)
+            read = [params.index(v) for v in reads(binding.value) if v in params]
+            for info in {str(p.struct_info) for p in params}:
+                same = [p for p in read if str(params[p].struct_info) == info]
+                assert same == sorted(same)
+
+
+TWICE: dict[str, Callable[[rx.Expr, rx.Expr], rx.Expr]] = {
+    "multiply": op.multiply,
+    "subtract": op.subtract,
+    "maximum": op.maximum,
+    "concat": lambda a, b: op.concat((a, b), axis=0),
+    "where": lambda a, b: op.where(op.greater(a, rx.const(0.0, "float32")), a, b),
+    "matmul": op.matmul,
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_kernel_whose_first_call_reads_one_tensor_twice(name: str) -> None:
+    """The next call reads two: which operand is which does not follow from the first."""
+    info = rx.TensorStructInfo((4, 4), "float32")
+    v, w = rx.Var("v", info), rx.Var("w", info)
+    builder = rx.BlockBuilder()
+    with builder.function("main", [v, w]):
+        with builder.dataflow():
+            both = [builder.emit(TWICE[name](a, b)) for a, b in ((v, v), (v, w), (w, v))]
+            made = builder.emit_output(rx.Tuple(both))
+        builder.emit_func_output(made)
+    mod = builder.get()
+    rng = np.random.default_rng(2)
+    given = [rng.standard_normal((4, 4), "float32") for _ in range(2)]
+    wanted = evaluate(mod["main"], given)
+    got = rx.VirtualMachine(rx.build(KERNELS(mod), "cpu"))["main"](*given)
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-5)
