@@ -29,6 +29,9 @@ LIES: Final = ("", "last", "first")
 # Taps of a window in all, and distances.
 _TAPS: Final = 1 << 10
 _FAR: Final = 1 << 20
+# Channels that are few, as ``kFew`` of products.cpp, and padding that is copied with an image.
+_FEW_TO_JOIN: Final = 16
+_AROUND: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class Convolution:
     ``scaled`` (2, O): the bias, and what their sums are multiplied by before; what is added: like
     the result, (1,) where nothing is
 
-    ``padding``: top, left, bottom, right.
+    ``padding``: top, left, bottom, right. ``planes``: an image of few channels may lie as [N, C, H,
+    W]; ``image`` is its shape as [N, H, W, C] all the same.
     """
 
     image: tuple[int, int, int, int]
@@ -54,6 +58,7 @@ class Convolution:
     ending: str = ""
     lies: str = ""
     scaled: bool = False
+    planes: bool = False
 
     name: ClassVar[str] = f"{_PREFIX}convolution"
     symbol: ClassVar[str] = "relax2xla_products_convolve"
@@ -68,6 +73,7 @@ class Convolution:
             "groups": self.groups,
             **_given(self),
             "padding": self.padding,
+            **({"planes": True} if self.planes else {}),
             "strides": self.strides,
         }
 
@@ -79,7 +85,9 @@ class Convolution:
     @property
     def operands(self) -> list[Tensor]:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        return _operands(self, self.image, (*self.window, self.channels))
+        n, height, width, channels = self.image
+        image = (n, channels, height, width) if self.planes else self.image
+        return _operands(self, image, (*self.window, self.channels))
 
     @property
     def result(self) -> Tensor:
@@ -99,7 +107,7 @@ class Convolution:
     def numbers(self) -> list[int]:
         """See :class:`~relax2xla.kernels.native.Call`."""
         where = [*self.window, *self.strides, *self.padding[:2], *self.dilation, self.groups]
-        return [*where, *_numbers(self)]
+        return [*where, int(self.planes), *_numbers(self)]
 
     @property
     def multiplications(self) -> int:
@@ -122,7 +130,19 @@ class Convolution:
             return f"a window has at most {_TAPS} taps"
         if min(self.result.shape) < 1:
             return "the window is larger than the image"
+        if self.planes and not self.joins_rows:
+            return (
+                "planes are those of few channels, under windows of several, and little around them"
+            )
         return ""
+
+    @property
+    def joins_rows(self) -> bool:
+        """Whether rows of the window are taps: the image is copied with its padding, for few
+        channels (``join_rows`` in products.cpp).
+        """
+        moderate = max(self.padding) <= _AROUND and self.dilation[1] == self.groups == 1
+        return moderate and self.image[3] < _FEW_TO_JOIN and self.window[1] > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,11 +345,15 @@ def _then(at: Mapping[str, Any]) -> tuple[bool, str, str, bool]:
 
 
 def _convolution(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
-    n, h, w, c = given[0].shape
+    planes = bool(at.get("planes"))
+    n, h, w, c = (given[0].shape[i] for i in ((0, 2, 3, 1) if planes else range(4)))
+    if len(given[0].shape) != 4:
+        raise ValueError("an image has four axes")
     places = {"": (1, 2), "last": (0, 1), "first": (2, 3)}[str(at.get("lies", ""))]
     height, width = (given[1].shape[i] for i in places)
     where = (pair(at["strides"]), four(at["padding"]), pair(at["dilation"]), int(at["groups"]))
-    return Convolution((n, h, w, c), (height, width), made.shape[-1], *where, *_then(at))
+    window, then = (height, width), (*where, *_then(at), planes)
+    return Convolution((n, h, w, c), window, made.shape[-1], *then)
 
 
 def _winograd(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:

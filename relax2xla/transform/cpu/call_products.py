@@ -139,6 +139,8 @@ class _Calls(Sites):
                 convolution = described.convolution
                 plain = plain if described.lies else windows_of(plain, described.size)
             assert isinstance(convolution, Convolution)
+            if convolution.planes:
+                x = R.permute_dims(x, (0, 2, 3, 1))
             made = R.nn.conv2d(
                 x,
                 plain,
@@ -173,7 +175,21 @@ class _Calls(Sites):
             dilation,
             w.attrs["groups"],
         )
-        return self._call(m, described, m[_x], m[_w])
+        planes = self._planes(m, described)
+        if planes is None:
+            return self._call(m, described, m[_x], m[_w])
+        made = self._call(m, replace(described, planes=True), planes, m[_w])
+        if made is not None:
+            m.drop(m[_x])
+        return made
+
+    def _planes(self, m: Match, described: Convolution) -> Expr | None:
+        """The planes that an image was before, where the call takes them and nothing else does."""
+        value = m.bound(m[_x])
+        if not isinstance(value, Call) or not is_call(value, "relax.permute_dims"):
+            return None
+        known = m.uses(m[_x]) == 1 and tuple(call_attrs(value)["axes"] or ()) == (0, 2, 3, 1)
+        return value.args[0] if known and described.joins_rows else None
 
     def _product(self, m: Match, x: Expr, weight: Expr) -> Expr | None:
         given, matrix = _known(x), _known(weight)

@@ -407,3 +407,45 @@ def test_weights_are_laid_out_at_load() -> None:
     lifted = lift_weights({"main": planned["main"]}, planned)["main"]
     shapes = [p.struct_info.dims for p in lifted.main.params]
     assert shapes == [(1, 32, 28, 28), (4, 36, 32, 16), (64,)]
+
+
+# -- images that come as planes --------------------------------------------------------------------
+def stem(x: rx.Expr, channels: int, axes: tuple[int, ...] = (0, 2, 3, 1)) -> rx.Expr:
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    return R.nn.conv2d(R.permute_dims(x, axes), weight(3, 3, channels, 32), padding=1, **layouts)
+
+
+@pytest.mark.parametrize("at_load", [True, False])
+def test_planes_are_read_as_they_come(at_load: bool) -> None:
+    mod = module(lambda x: R.nn.relu(stem(x, 3)), (1, 3, 40, 40))
+    made = CallProducts(at_load=at_load)(mod)
+    ((kind, given),) = found(made)
+    assert (kind, given["planes"]) == ("convolution", True)
+    assert not any(
+        is_op(b.value, "relax.permute_dims") and b.var.struct_info.dims == (1, 40, 40, 3)
+        for b in bindings_of(made["main"].body)
+    )
+    x = RNG.standard_normal((1, 3, 40, 40), "float32")
+    expected = evaluate(mod["main"], [x])
+    got = rx.VirtualMachine(rx.build(mod, "cpu"))["main"](x)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_planes_that_are_put_in_order_first() -> None:
+    """Of many channels, of another order, and those that something else reads in order."""
+
+    many = module(lambda x: stem(x, 32), (1, 32, 40, 40))
+    other = module(lambda x: stem(x, 3, (0, 3, 2, 1)), (1, 3, 40, 40))
+    x = rx.Var("x", rx.TensorStructInfo((1, 3, 40, 40)))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            turned = builder.emit(R.permute_dims(x, (0, 2, 3, 1)))
+            layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+            made = builder.emit(R.nn.conv2d(turned, weight(3, 3, 3, 32), padding=1, **layouts))
+            out = builder.emit_output(R.add(R.mean(made), R.mean(turned)))
+        builder.emit_func_output(out)
+    for mod in (many, other, builder.get()):
+        kinds = [given for kind, given in found(CallProducts(winograd=False)(mod))]
+        assert kinds
+        assert not any("planes" in given for given in kinds)

@@ -49,6 +49,8 @@ def of_products() -> Iterator[tuple[Call, list[Array]]]:
         for lies, scaled in itertools.product(("first", "last"), (False, True)):
             made, _, operands = test_products.given(call, lies, scaled)
             yield made, operands
+    for call in test_products.PLANES:
+        yield call, test_products.planes_of(call)[2]
 
 
 def of_recurrences() -> Iterator[tuple[Call, list[Array]]]:

@@ -87,6 +87,26 @@ GIVEN = [
 ]
 
 
+# Images of planes: one, two and three of them, with padding and without, several images.
+PLANES = [
+    replace(c, planes=True)
+    for c in (
+        CONVOLUTIONS[4],
+        Convolution((1, 10, 8, 1), (1, 2), 3),
+        Convolution((3, 8, 9, 5), (2, 4), 5, (1, 2), (0, 3, 1, 0), (2, 1)),
+        Convolution((1, 33, 40, 3), (4, 4), 96, (4, 4), ending="gelu", added=True),
+    )
+]
+
+
+def planes_of(call: Convolution) -> tuple[Convolution, list[Array], list[Array]]:
+    """The same call of pixels, and the operands of both."""
+    pixels = replace(call, planes=False)
+    _, operands = case(pixels)
+    image = np.ascontiguousarray(operands[0].transpose(0, 3, 1, 2))
+    return pixels, operands, [image, *operands[1:]]
+
+
 @functools.cache
 def library() -> Mapping[str, NativeFunction]:
     return native_calls.library(FAMILY, FAMILY.flags())
@@ -247,6 +267,39 @@ SHARED = [
     Winograd((1, 14, 14, 128), 208, (1, 1, 1, 1), 2, added=True),
     Winograd((1, 57, 50, 64), 48, (1, 1, 1, 1), 4, ending="relu"),
 ]
+
+
+@pytest.mark.parametrize("call", PLANES, ids=range(len(PLANES)))
+def test_planes_are_pixels_in_another_order(call: Convolution) -> None:
+    assert not call.problem()
+    pixels, operands, given = planes_of(call)
+    np.testing.assert_array_equal(called(call, given), called(pixels, operands))
+    assert FAMILY.read(call.name, call.attributes, call.operands, [call.result]) == call
+    wrong = [pixels.operands[0], *call.operands[1:]]
+    assert isinstance(FAMILY.read(call.name, call.attributes, wrong, [call.result]), str)
+
+
+@pytest.mark.usefixtures("quickly_compiled")
+def test_planes_in_rows() -> None:
+    _, _, operands = planes_of(PLANES[0])
+    wanted = evaluate(form(PLANES[0]), operands)
+    np.testing.assert_allclose(called(PLANES[0], operands), wanted, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Convolution((1, 9, 9, 16), (3, 3), 8, planes=True),
+        Convolution((1, 9, 9, 3), (3, 1), 8, planes=True),
+        Convolution((1, 9, 9, 3), (3, 3), 8, dilation=(1, 2), planes=True),
+        Convolution((1, 9, 9, 3), (3, 3), 8, padding=(0, 0, 99, 0), planes=True),
+        Convolution((1, 9, 9, 4), (3, 3), 8, groups=2, planes=True),
+    ],
+    ids=range(5),
+)
+def test_planes_that_no_call_takes(call: Convolution) -> None:
+    assert "planes are those of few channels" in call.problem()
+    assert not replace(call, planes=False).problem()
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, 31])

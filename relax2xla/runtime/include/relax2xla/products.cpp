@@ -13,10 +13,12 @@
 #include <relax2xla/products/weights.h>
 #include <relax2xla/products/winograd.h>
 #include <relax2xla/threads.h>
+#include <relax2xla/turn.h>
 #include <tvm/runtime/packed_func.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -114,6 +116,8 @@ struct Convolution {
   const float* nothing;
   int64_t first;
   Packing packing;
+  // Whether the image is planes of channels, not pixels.
+  bool planes = false;
 
   int64_t taps() const { return window_height * window_width; }
 
@@ -329,6 +333,32 @@ struct Convolution {
   }
 };
 
+/* A third of the numbers of pixels whose three channels are in vectors. */
+template <int Third, int... Lane>
+__attribute__((always_inline)) inline Vector woven(Vector a, Vector b, Vector c,
+                                                   std::integer_sequence<int, Lane...>) {
+  constexpr int kFirst = Third * kLanes;
+  const Vector two = RELAX2XLA_SHUFFLE(a, b, ((kFirst + Lane) % 3 == 1 ? kLanes : 0) + (kFirst + Lane) / 3 ...);
+  return RELAX2XLA_SHUFFLE(two, c, ((kFirst + Lane) % 3 == 2 ? kLanes + (kFirst + Lane) / 3 : Lane)...);
+}
+
+/* `count` pixels of a row, whose channels are in planes `apart` numbers from each other. */
+void interleave(const float* from, int64_t apart, int64_t channels, int64_t count, float* to) {
+  constexpr std::make_integer_sequence<int, kLanes> kAll{};
+  int64_t done = 0;
+  if (channels == 3) {
+    for (; done + kLanes <= count; done += kLanes) {
+      const float* const at = from + done;
+      const Vector a = load(at), b = load(at + apart), c = load(at + 2 * apart);
+      store(to + 3 * done, woven<0>(a, b, c, kAll));
+      store(to + 3 * done + kLanes, woven<1>(a, b, c, kAll));
+      store(to + 3 * done + 2 * kLanes, woven<2>(a, b, c, kAll));
+    }
+  }
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t x = done; x < count; ++x) to[x * channels + c] = from[x + c * apart];
+}
+
 /* Channels that are few: a row of the window is one tap of more, over an image with its padding,
  * unless that is far larger. */
 void join_rows(Convolution& c, int64_t batch, std::vector<float>& padded) {
@@ -347,7 +377,12 @@ void join_rows(Convolution& c, int64_t batch, std::vector<float>& padded) {
       continue;
     }
     std::fill_n(made, left, 0.0f);
-    std::copy_n(c.image + (row / height * c.height + from) * inner, inner, made + left);
+    const float* const image = c.image + row / height * c.height * inner;
+    if (c.planes) {
+      interleave(image + from * c.width, c.height * c.width, c.channels, c.width, made + left);
+    } else {
+      std::copy_n(image + from * inner, inner, made + left);
+    }
     std::fill_n(made + left + inner, line - left - inner, 0.0f);
   }
   c.image = to;
@@ -432,15 +467,16 @@ Weight weight_of(const DLTensor* weight, const DLTensor* bias, int64_t lies, int
 void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bias,
               const DLTensor* added, int64_t window_height, int64_t window_width, int64_t steps,
               int64_t step, int64_t top, int64_t left, int64_t dilated_rows,
-              int64_t dilated_columns, int64_t groups, int64_t lies, int64_t is_added,
-              int64_t ending, const DLTensor* result) {
-  const int64_t *from = image->shape, *to = result->shape;
-  const int64_t taps = window_height * window_width, channels = from[3] / groups;
+              int64_t dilated_columns, int64_t groups, int64_t planes, int64_t lies,
+              int64_t is_added, int64_t ending, const DLTensor* result) {
+  const int64_t *from = image->shape + (planes ? 1 : 0), *to = result->shape;
+  const int64_t all = planes ? image->shape[1] : image->shape[3];
+  const int64_t taps = window_height * window_width, channels = all / groups;
   compute({numbers(image), weight_of(weight, bias, lies, taps, channels, to[3] / groups),
            numbers(bias), is_added ? numbers(added) : nullptr, static_cast<float*>(result->data),
            from[1], from[2], channels, to[1], to[2], to[3] / groups, to[0] * to[1] * to[2],
            window_height, window_width, steps, step, top, left, dilated_rows, dilated_columns,
-           ending, from[3], to[3], groups, nullptr, 0, {}});
+           ending, all, to[3], groups, nullptr, 0, {}, planes != 0});
 }
 
 void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias,
