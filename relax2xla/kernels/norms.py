@@ -78,7 +78,7 @@ FAMILY: Final = Family(
     headers=("activations.h", "threads.h"),
 )
 # The least size that pays, in more than one row. One core with AVX-512 (Sapphire Rapids), other
-# programs at work, beside the loops of XLA: layer norms of 197 x 768 0.15 of the time, 128 x 768
+# programs at work, beside the loops of XLA: layer norms of 197 x 768 0.3 of the time, 128 x 768
 # 0.45, 49 x 1024 0.5, 1024 x 32 0.75, 64 x 64 0.7; RMS norms 0.65 to 0.85. One row of an RMS norm
 # takes as long either way. Two cores: 0.4 to 0.55, RMS norms 0.6 to 0.75; smaller ones up to 1.3.
 _LEAST: Final = 4096
