@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
-from relax2xla import processor
-from relax2xla.kernels.native import Call, Family, Tensor, four, pair
+from relax2xla.kernels.native import Call, Family, Tensor, four, is_measured, pair
 from relax2xla.kernels.products import PANEL
 
 #: What a query sees: all keys, those up to its own place, or those up to its place as far behind as
@@ -245,15 +244,13 @@ FAMILY: Final = Family(
 # Queries from which keys and values are worth laying out, and multiplications from which a call is.
 _QUERIES: Final = 8
 _LARGE: Final = 200_000
-
-
-# Numbers that are turned.
+# Numbers from which a rotation is.
 _TURNED: Final = 4096
 
 
 def pays(call: Attention | Rotation) -> bool:
     """Whether a call is faster than its form in rows here; False where nobody knows."""
-    if processor.kind() not in ("avx2", "avx512"):
+    if not is_measured():
         return False
     if isinstance(call, Rotation):
         return math.prod(call.result.shape) >= _TURNED

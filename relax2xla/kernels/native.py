@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
+from relax2xla import processor
+
 #: What may follow a sum in one call, in the order of ``Ending`` in activations.h.
 ENDINGS: Final = (
     *("", "relu", "relu6", "hardswish", "sigmoid", "silu", "gelu", "gelu_tanh"),
@@ -142,6 +144,11 @@ def four(given: Any) -> tuple[int, int, int, int]:
     """An attribute that is four whole numbers; ValueError or TypeError for another."""
     a, b, c, d = map(int, given)
     return a, b, c, d
+
+
+def is_measured() -> bool:
+    """Whether calls were measured beside their forms in rows on processors of this kind."""
+    return processor.kind() in ("avx2", "avx512")
 
 
 @functools.cache

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from relax2xla import processor
-from relax2xla.kernels.native import Call, Family, Tensor
+from relax2xla.kernels.native import Call, Family, Tensor, is_measured
 
 # The most numbers that a vector has: the function takes no shorter rows.
 _SHORTEST: Final = 16
@@ -75,7 +74,7 @@ FAMILY: Final = Family(
     name="norms",
     readers={Norm: _norm},
     source="norms.cpp",
-    headers=("activations.h", "threads.h"),
+    headers=("activations.h", "threads.h", "turn.h"),
 )
 # The least size that pays, in more than one row. One core with AVX-512 (Sapphire Rapids), other
 # programs at work, beside the loops of XLA: layer norms of 197 x 768 0.3 of the time, 128 x 768
@@ -86,5 +85,4 @@ _LEAST: Final = 4096
 
 def pays(call: Norm) -> bool:
     """Whether a call is faster than its form in rows here; False where nobody knows."""
-    known = processor.kind() in ("avx2", "avx512")
-    return known and math.prod(call.shape) >= max(_LEAST, 2 * call.shape[-1])
+    return is_measured() and math.prod(call.shape) >= max(_LEAST, 2 * call.shape[-1])

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from relax2xla import processor
-from relax2xla.kernels.native import Call, Family, Tensor
+from relax2xla.kernels.native import Call, Family, Tensor, is_measured
 from relax2xla.kernels.products import PANEL
 
 #: The cells there are, in the order of ``Cell`` in recurrences.cpp, each with how many gates.
@@ -112,4 +111,4 @@ _FEW: Final = 8
 
 def pays(call: Recurrence) -> bool:
     """Whether a call is faster than its form in rows here; False where nobody knows."""
-    return processor.kind() in ("avx2", "avx512") and call.batch <= _FEW
+    return is_measured() and call.batch <= _FEW

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
-from relax2xla import processor
-from relax2xla.kernels.native import ENDINGS, Call, Family, Tensor
+from relax2xla.kernels.native import ENDINGS, Call, Family, Tensor, is_measured
 from relax2xla.kernels.products import packed_shape
 
 #: What makes a gate of a sum.
@@ -137,5 +136,4 @@ _LEAST: Final = 10_000
 
 def pays(call: Described) -> bool:
     """Whether a call is faster than its form in rows here; False where nobody knows."""
-    known = processor.kind() in ("avx2", "avx512")
-    return known and (isinstance(call, Excitation) or math.prod(call.image) >= _LEAST)
+    return is_measured() and (isinstance(call, Excitation) or math.prod(call.image) >= _LEAST)

@@ -1,4 +1,4 @@
-"""``inspect --forms``: what computes each convolution, product, recurrence and norm here.
+"""``inspect --forms``: what computes each convolution, product, attention and the like here.
 
 The program is the one that is compiled: behind all passes, for the processor that this runs on. The
 share of a call is reckoned as for layers (:mod:`relax2xla.cli.figures.layers`): the larger of what

@@ -29,7 +29,13 @@ from relax2xla.ir.op import call_attrs
 from relax2xla.kernels.attention import FAMILY, MOST_BIASES, Attention, Lie, Rotation, pays
 from relax2xla.kernels.native import may_call
 from relax2xla.transform.core import Pass, PassContext, register
-from relax2xla.transform.cpu.native_sites import Sites, number_of, tensor_of, with_composites
+from relax2xla.transform.cpu.native_sites import (
+    Sites,
+    number_of,
+    own_call,
+    tensor_of,
+    with_composites,
+)
 from relax2xla.transform.cpu.rotations import Turned, for_all_heads, halves
 from relax2xla.transform.cpu.strided import Strided, as_it_lies, strided
 
@@ -121,13 +127,13 @@ class _Calls(Sites):
 
     def _written(self, m: Match) -> Expr | None:
         """A softmax, and the product behind it."""
-        weights, made = m.bound(m[_x]), tensor_of(m.var)
-        if not isinstance(weights, Call) or weights.op is not Op.get("relax.nn.softmax"):
+        weights, made = own_call(m, m[_x], "relax.nn.softmax"), tensor_of(m.var)
+        if weights is None or made is None:
             return None
-        rank = 0 if made is None else len(made.shape)
-        if made is None or rank not in (3, 4) or call_attrs(weights)["axis"] not in (-1, rank - 1):
+        rank = len(made.shape)
+        if rank not in (3, 4) or call_attrs(weights)["axis"] not in (-1, rank - 1):
             return None
-        found = _scores(m, weights.args[0]) if m.uses(m[_x]) == 1 else None
+        found = _scores(m, weights.args[0])
         if found is None:
             return None
         operands = [

@@ -29,6 +29,7 @@ from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.native_sites import (
     Sites,
     number_of,
+    own_call,
     tensor_of,
     vector_of,
     with_composites,
@@ -211,7 +212,7 @@ def _factors(m: Match, product: Expr) -> list[Expr] | None:
         if len(factors) + len(todo) > _MOST_FACTORS:
             return None
         expr = todo.pop()
-        call = _own(m, expr, "relax.multiply") if expr is not m.value else m.call
+        call = own_call(m, expr, "relax.multiply") if expr is not m.value else m.call
         if call is None:
             factors.append(expr)
         else:
@@ -221,22 +222,22 @@ def _factors(m: Match, product: Expr) -> list[Expr] | None:
 
 def _power(m: Match, expr: Expr, root: str) -> _Power | None:
     """What is under a root."""
-    rooted = _own(m, expr, root)
+    rooted = own_call(m, expr, root)
     if rooted is None and root == "relax.rsqrt":
-        inverse = _own(m, expr, "relax.divide")
+        inverse = own_call(m, expr, "relax.divide")
         if inverse is not None and number_of(inverse.args[0]) == 1:
-            rooted = _own(m, inverse.args[1], "relax.sqrt")
-    total = None if rooted is None else _own(m, rooted.args[0], "relax.add")
+            rooted = own_call(m, inverse.args[1], "relax.sqrt")
+    total = None if rooted is None else own_call(m, rooted.args[0], "relax.add")
     if total is None:
         return None
     mean, epsilon = total.args
     if number_of(epsilon) is None:
         mean, epsilon = epsilon, mean
     number = number_of(epsilon)
-    variance = _own(m, mean, "relax.variance")
+    variance = own_call(m, mean, "relax.variance")
     if number is not None and variance is not None and _keeps_last(variance):
         return _Power(variance.args[0], number, centered=True)
-    mean = _own(m, mean, "relax.mean")
+    mean = own_call(m, mean, "relax.mean")
     source = _squared(m, mean.args[0]) if mean is not None and _keeps_last(mean) else None
     if number is None or source is None:
         return None
@@ -246,9 +247,9 @@ def _power(m: Match, expr: Expr, root: str) -> _Power | None:
 
 def _squared(m: Match, expr: Expr) -> Expr | None:
     """What ``expr`` is the square of."""
-    if square := _own(m, expr, "relax.square"):
+    if square := own_call(m, expr, "relax.square"):
         return square.args[0]
-    product, power = (_own(m, expr, f"relax.{name}") for name in ("multiply", "power"))
+    product, power = (own_call(m, expr, f"relax.{name}") for name in ("multiply", "power"))
     if product is not None and product.args[0] is product.args[1]:
         return product.args[0]
     if power is not None and number_of(power.args[1]) == 2:
@@ -267,15 +268,6 @@ def _centred(m: Match, expr: Expr) -> Expr | None:
         return None
     assert isinstance(mean, Call)
     return rows if mean.args[0] is rows and _keeps_last(mean) else None
-
-
-def _own(m: Match, expr: Expr, name: str) -> Call | None:
-    """A call of an operator that nothing reads but what is matched."""
-    call = m.bound(expr)
-    if m.uses(expr) != 1 or not is_call(call, name):
-        return None
-    assert isinstance(call, Call)
-    return call
 
 
 def _keeps_last(call: Call) -> bool:

@@ -334,6 +334,13 @@ def vector_of(m: Match, value: Expr, shape: tuple[int, ...]) -> Expr | None:
     return value if len(tensor.shape) == 1 else m.bind("bias", R.reshape(value, shape[-1:]))
 
 
+def own_call(m: Match, value: Expr, name: str) -> Call | None:
+    """The call of the operator ``name`` that computes ``value``, if that is read once."""
+    call = m.bound(value)
+    alone = isinstance(call, Call) and call.op is Op.get(name) and m.uses(value) == 1
+    return call if isinstance(call, Call) and alone else None
+
+
 # -- what follows, in rows -------------------------------------------------------------------------
 def ended(value: Expr, ending: str) -> Expr:
     """``value`` with what follows it."""

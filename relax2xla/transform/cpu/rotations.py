@@ -8,7 +8,7 @@ from typing import NamedTuple
 from relax2xla.dpl.rules import Match
 from relax2xla.ir import Call, Expr, Op, Tuple
 from relax2xla.ir.op import call_attrs
-from relax2xla.transform.cpu.native_sites import tensor_of
+from relax2xla.transform.cpu.native_sites import own_call, tensor_of
 from relax2xla.transform.cpu.strided import strided
 
 
@@ -26,7 +26,7 @@ class Turned(NamedTuple):
 
 def halves(m: Match, plain: Expr, crossed: Expr) -> Turned | None:
     """What the sum of ``plain`` and ``crossed`` turns; None where it is another sum."""
-    product, other = (_alone(m, value, "relax.multiply") for value in (plain, crossed))
+    product, other = (own_call(m, value, "relax.multiply") for value in (plain, crossed))
     if product is None or other is None:
         return None
     for exchanged, sine in (other.args, other.args[::-1]):
@@ -53,7 +53,7 @@ def for_all_heads(
 
 def _exchanges(m: Match, value: Expr, x: Expr) -> bool:
     """Whether ``value`` is ``concat(-second, first)`` of the halves of ``x``, and read once."""
-    parts, tensor, whole = _alone(m, value, "relax.concat"), tensor_of(x), strided(x, m.bound)
+    parts, tensor, whole = own_call(m, value, "relax.concat"), tensor_of(x), strided(x, m.bound)
     fields = None if parts is None else parts.args[0]
     if parts is None or tensor is None or whole is None or not isinstance(fields, Tuple):
         return False
@@ -67,10 +67,3 @@ def _exchanges(m: Match, value: Expr, x: Expr) -> bool:
     wanted = [whole.cut(last, size // 2, size), whole.cut(last, 0, size // 2)]
     found = [strided(e, m.bound) for e in (minus.args[0], fields.fields[1])]
     return size % 2 == 0 and found == wanted
-
-
-def _alone(m: Match, value: Expr, name: str) -> Call | None:
-    """The call of an operator that computes ``value``, if that is read once."""
-    call = m.bound(value)
-    alone = isinstance(call, Call) and call.op is Op.get(name) and m.uses(value) == 1
-    return call if isinstance(call, Call) and alone else None

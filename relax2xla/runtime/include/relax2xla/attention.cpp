@@ -211,7 +211,7 @@ struct Attention {
   void compute() const {
     const int64_t each = block(), blocks = (queries + each - 1) / each;
     const int64_t work = each * keys * (depth + wide);
-    relax2xla::in_ranges(batch * heads * blocks, kWork / std::max<int64_t>(1, work),
+    relax2xla::in_ranges(batch * heads * blocks, kWork / work,
                          [&](int64_t begin, int64_t end) { run(begin, end, each, blocks); });
   }
 
@@ -236,7 +236,6 @@ struct Attention {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t head = unit / blocks, b = head / heads, h = head % heads;
       const int64_t first = unit % blocks * each, count = std::min(each, queries - first);
-      if (count <= 0) continue;
       if (packed != head) {
         pack_rows(key.at(b, h, 0), key.row, keys, depth, panels);
         pack_columns(value.at(b, h, 0), value.row, keys, wide, values);

@@ -8,6 +8,7 @@
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
 #include <relax2xla/threads.h>
+#include <relax2xla/turn.h>
 #include <tvm/runtime/packed_func.h>
 
 #include <algorithm>
@@ -16,7 +17,6 @@
 
 namespace {
 
-using relax2xla::Integers;
 using relax2xla::kLanes;
 using relax2xla::load;
 using relax2xla::store;
@@ -27,26 +27,13 @@ constexpr int kApart = 4;
 constexpr int64_t kWorth = 32 * 1024;
 
 inline float total(Vector v) {
-#if defined(__AVX512F__)
-  return _mm512_reduce_add_ps((__m512)v);
-#elif defined(__AVX__)
-  const __m128 four = _mm_add_ps(_mm256_castps256_ps128((__m256)v),
-                                 _mm256_extractf128_ps((__m256)v, 1));
-  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
-#else
-  float sum = 0;
-  for (int l = 0; l < kLanes; ++l) sum += v[l];
-  return sum;
-#endif
+  return relax2xla::folded(v, [](Vector x, Vector y) { return x + y; })[0];
 }
 
 /* The last vector of a row; `filling` in the place of what the vector before, up to `seen`, has had. */
 inline Vector last(const float* row, int64_t seen, int64_t size, float filling) {
-  Integers places;
-  for (int l = 0; l < kLanes; ++l) places[l] = l;
   const auto known = static_cast<int32_t>(seen - (size - kLanes));
-  return places < known ? Vector{} + filling : load(row + size - kLanes);
+  return relax2xla::lanes() < known ? Vector{} + filling : load(row + size - kLanes);
 }
 
 /* The sums over a row of the values that `of` makes of its vectors, `Count` of them. `filling` makes
