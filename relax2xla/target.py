@@ -27,6 +27,14 @@ _DEFAULTS: Mapping[str, Mapping[str, int]] = {
     },
 }
 
+# The kinds of machines that TVM's tags name ("nvidia/geforce-rtx-3090"), by how the tags begin.
+_TAGS: Mapping[str, str] = {
+    "aws/cpu/": "llvm",
+    "aws/gpu/": "cuda",
+    "nvidia/": "cuda",
+    "raspberry-pi/": "llvm",
+}
+
 _CURRENT: ContextVar[tuple[Target, ...]] = ContextVar("relax2xla_targets", default=())
 
 
@@ -44,9 +52,11 @@ class TargetKind(str):
 class Target:
     """``Target("llvm -mcpu=x")``, ``Target({"kind": "cuda", "arch": "sm_80"})``.
 
-    ``kind``: the first word; ``attrs``: the options, which XLA chooses for itself and which are
-    kept for programs that read them, and the limits of threads of cuda and rocm that TVM takes
-    where none are stated; ``host``: the target of the host's code, if it is stated.
+    ``kind``: the first word, or that of the machine that TVM's tags name
+    (``"nvidia/jetson-nano"`` is ``cuda``: what else it is, XLA asks the device); ``attrs``: the
+    options, which XLA chooses for itself and which are kept for programs that read them, and the
+    limits of threads of cuda and rocm that TVM takes where none are stated; ``host``: the target
+    of the host's code, if it is stated.
     Raises TVMError for a kind that XLA does not compile for and for options that are not
     ``-name=value``.
     """
@@ -68,6 +78,7 @@ class Target:
             kind, attrs, host = read.kind, read.attrs, read.host
         else:
             kind, attrs = _words(target)
+        kind = next((k for begin, k in _TAGS.items() if kind.startswith(begin)), kind)
         if kind not in KINDS:
             raise TVMError(f"unknown target kind {kind!r}; known: {', '.join(KINDS)}")
         self.kind = TargetKind(kind)

@@ -45,6 +45,7 @@ from relax2xla.transform import (
     ObjectsToArrays,
     Pass,
     UpdateParamStructInfo,
+    UpdateParamType,
     UpdateVDevice,
 )
 from relax2xla.transform.core.registry import all_passes
@@ -95,6 +96,9 @@ GIVEN: dict[str, Callable[[], Pass]] = {
     "Gradient": lambda: Gradient("main"),
     "ObjectsToArrays": lambda: ObjectsToArrays("main", {}),
     "UpdateParamStructInfo": lambda: UpdateParamStructInfo(
+        lambda v: TensorStructInfo((8, 16)) if v.name_hint == "x" else None
+    ),
+    "UpdateParamType": lambda: UpdateParamType(
         lambda v: TensorStructInfo((8, 16)) if v.name_hint == "x" else None
     ),
     "UpdateVDevice": lambda: UpdateVDevice(OTHER, 0),

@@ -144,6 +144,7 @@ from relax2xla.transform.params.lift_weights import LiftWeights as LiftWeights
 from relax2xla.transform.params.update_param_struct_info import (
     UpdateParamStructInfo as UpdateParamStructInfo,
 )
+from relax2xla.transform.params.update_param_struct_info import UpdateParamType as UpdateParamType
 from relax2xla.transform.pipeline import Pipeline as Pipeline
 from relax2xla.transform.pipeline import get_pipeline as get_pipeline
 from relax2xla.transform.precision.fast_math import FastMathTransform as FastMathTransform

@@ -68,6 +68,8 @@ def test_target() -> None:
     assert (made.kind, made.attrs["arch"], str(made.host)) == ("cuda", "sm_80", "llvm")
     assert Target(str(made)) == Target({"kind": "cuda", "arch": "sm_80", "libs": "cudnn"})
     assert Target('{"kind": "llvm", "mcpu": "x"}') == Target("llvm -mcpu=x")
+    assert Target("nvidia/geforce-rtx-3090-ti") == Target("cuda")
+    assert Target("raspberry-pi/4b-aarch64") == Target("llvm")
     assert Target(made) == made
     assert hash(Target(made)) == hash(made)
     assert repr(made) == "Target('cuda -arch=sm_80 -libs=cudnn', host='llvm')"

@@ -55,6 +55,10 @@ assert str(info) == repr(info) == 'R.Tensor((n, 4), dtype="float32")'
 assert str(relax.op.add(x, x)) == "R.add(x, x)" and f"{relax.op.add(x, x).op}" == "relax.add"
 assert str([relax.const(1.0)]) == '[R.const(1.0, "float32")]'
 assert str(relax.VarBinding(x, relax.PrimValue(3))).endswith(" = R.prim_value(3)")
+again = relax.TensorStructInfo([tir.Var("n", "int64"), 4], "float32")
+one, other = (relax.FuncStructInfo([of], of) for of in (info, again))
+assert info != again and one == other and hash(one) == hash(other) and len({one, other}) == 1
+assert one != relax.FuncStructInfo([info], again) and one != info
 
 
 from tvm.relax.distributed import transform as spread

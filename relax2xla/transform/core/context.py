@@ -46,7 +46,8 @@ class PassInfo:
     "static", for functions of static shapes, which the machine runs when it specialises one for
     ``platform`` ("" is any). ``requires`` and ``ensures``: facts of the modules before and after.
     ``needed``: without it no program could be compiled, so ``build`` refuses to leave it out.
-    ``one_device``: not for programs that are spread over several devices.
+    ``one_device``: not for programs that are spread over several devices. ``traceable``: what TVM's
+    tuning records of a pass; nothing here asks for it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class PassInfo:
     ensures: tuple[Fact, ...] = ()
     needed: bool = False
     one_device: bool = False
+    traceable: bool = False
 
     def is_for(self, platform: str, several: bool = False) -> bool:
         """Whether the pass is for programs on a platform, on one device or on ``several``."""

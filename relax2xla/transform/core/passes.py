@@ -163,9 +163,10 @@ class Sequential(Pass):
         opt_level: int = 0,
         name: str = "sequential",
         required: Sequence[str] | None = None,
+        traceable: bool = False,
     ) -> None:
         self.passes = tuple(passes or ())
-        self.info = PassInfo(name, opt_level, tuple(required or ()))
+        self.info = PassInfo(name, opt_level, tuple(required or ()), traceable=traceable)
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         """Those that are enabled, each after the passes that it needs."""
@@ -292,12 +293,13 @@ def module_pass(
     opt_level: int = 0,
     name: str | None = None,
     required: Sequence[str] | None = None,
+    traceable: bool = False,
 ) -> Any:
     """Make a Pass of ``rule(mod, context) -> mod``; also used bare as a decorator.
 
     A class with a method ``transform_module(mod, context)`` becomes a class of passes.
     """
-    return _maker(Pass, "transform_module", pass_func, opt_level, name, required)
+    return _maker(Pass, "transform_module", pass_func, opt_level, name, required, traceable)
 
 
 def function_pass(
@@ -305,12 +307,15 @@ def function_pass(
     opt_level: int = 0,
     name: str | None = None,
     required: Sequence[str] | None = None,
+    traceable: bool = False,
 ) -> Any:
     """Make a Pass of ``rule(func, mod, context) -> func`` over the Relax functions of a module.
 
     A class with a method ``transform_function`` becomes a class of passes.
     """
-    return _maker(FunctionPass, "transform_function", pass_func, opt_level, name, required)
+    return _maker(
+        FunctionPass, "transform_function", pass_func, opt_level, name, required, traceable
+    )
 
 
 def dataflowblock_pass(
@@ -318,6 +323,7 @@ def dataflowblock_pass(
     opt_level: int = 0,
     name: str | None = None,
     required: Sequence[str] | None = None,
+    traceable: bool = False,
 ) -> Any:
     """Make a Pass of ``rule(block, mod, context) -> block`` over the dataflow blocks of a module.
 
@@ -325,7 +331,7 @@ def dataflowblock_pass(
     method ``transform_dataflowblock`` becomes a class of passes.
     """
     method = "transform_dataflowblock"
-    return _maker(DataflowBlockPass, method, pass_func, opt_level, name, required)
+    return _maker(DataflowBlockPass, method, pass_func, opt_level, name, required, traceable)
 
 
 def _maker(
@@ -335,11 +341,14 @@ def _maker(
     opt_level: int,
     name: str | None,
     required: Sequence[str] | None,
+    traceable: bool,
 ) -> Any:
     """The pass of a function, the class of passes of a class; the decorator where none is given."""
 
     def made(rule: Any) -> Any:
-        info = PassInfo(name or rule.__name__, opt_level, tuple(required or ()))
+        info = PassInfo(
+            name or rule.__name__, opt_level, tuple(required or ()), traceable=traceable
+        )
         told = {"info": info, "__doc__": rule.__doc__, "__module__": rule.__module__}
         if isinstance(rule, type):
             return type(rule.__name__, (cast(Any, rule), kind), told)

@@ -26,6 +26,14 @@ class UpdateParamStructInfo(FunctionPass):
         return _Updater(self.sinfo_func).function(func)
 
 
+@register(opt_level=1)
+class UpdateParamType(UpdateParamStructInfo):
+    """UpdateParamStructInfo by its name since TVM 0.26, where a struct info is called a type."""
+
+    def __init__(self, ty_func: Callable[[Var], StructInfo | None]) -> None:
+        super().__init__(ty_func)
+
+
 class _Updater(Rewriter):
     def __init__(self, sinfo_func: Callable[[Var], StructInfo | None]) -> None:
         super().__init__()

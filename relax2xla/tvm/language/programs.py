@@ -3,8 +3,9 @@
 relax2xla itself compares structure at once, and holds a static size as a number of Python. Where a
 program does it, ``a == b`` is a node whose truth is structural; a static size of a buffer, of a
 tensor of ``te`` or of a loop is a literal with a dtype; a float literal has the value that was
-written, not the one that its dtype holds; the text of an expression is TVMScript, and that of a
-module says that ``tvm.script`` reads it. Who does it is the frame that asks: modules of relax2xla
+written, not the one that its dtype holds; types of functions are equal up to the symbols that
+their parameters define; the text of an expression is TVMScript, and that of a module says that
+``tvm.script`` reads it. Who does it is the frame that asks: modules of relax2xla
 go on as ever. Expressions, struct infos and bindings of Relax have such a text, too.
 """
 
@@ -16,7 +17,16 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
-from relax2xla.ir import Binding, Expr, Op, ShapeExpr, StructInfo
+from relax2xla.ir import (
+    Binding,
+    Expr,
+    FuncStructInfo,
+    Op,
+    ShapeExpr,
+    StructInfo,
+    structural_equal,
+    structural_hash,
+)
 from relax2xla.script import printer
 from relax2xla.te.tensor import Tensor
 from relax2xla.tir import Broadcast, Buffer, For, Ramp, Range, node
@@ -59,6 +69,19 @@ def _comparison(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(*args)
 
     return compare
+
+
+def _same_function(method: Callable[..., bool]) -> Callable[..., bool]:
+    """``method``, which renames the symbols that parameters define where a program calls it."""
+
+    @functools.wraps(method)
+    def same(a: Any, b: Any) -> bool:
+        if method(a, b):
+            return True
+        own = _is_own(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        return not own and isinstance(b, FuncStructInfo) and structural_equal(a, b)
+
+    return same
 
 
 def _literal(value: Any, dtype: str) -> Any:
@@ -109,6 +132,8 @@ def show_as_tvm() -> None:
                 setattr(kind, name, _comparison(vars(kind)[name]))
     for kind, name, dtype in _SIZES:
         setattr(kind, name, _size(vars(kind)[name], dtype))
+    setattr(FuncStructInfo, "__eq__", _same_function(FuncStructInfo.__eq__))  # noqa: B010
+    setattr(FuncStructInfo, "__hash__", structural_hash)  # noqa: B010 - equal ones share it
     setattr(FloatImm, "value", _written(vars(FloatImm)["value"]))  # noqa: B010 - as below
     printer.PACKAGE = "tvm.script"
     setattr(Op, "__str__", Op.__str__)  # noqa: B010 - an operator's is its name, in TVM too

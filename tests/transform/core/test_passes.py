@@ -52,9 +52,9 @@ def doubled(func: Function, mod: IRModule, context: PassContext) -> Function:
 
 
 def test_of_functions() -> None:
-    one = function_pass(doubled, opt_level=1, name="Doubled")
+    one = function_pass(doubled, opt_level=1, name="Doubled", traceable=True)
     assert isinstance(one, FunctionPass)
-    assert one.info == PassInfo("Doubled", 1)
+    assert one.info == PassInfo("Doubled", 1, traceable=True)
     assert repr(one) == "Pass(Doubled, opt_level=1)"
     mod = module()
     new = one(mod)

@@ -104,6 +104,7 @@ def test_update_struct_infos() -> None:
         [tensor("x", 2, 3), tensor("w", 3, 7)], "h = R.matmul(x, w)", "out = R.sum(h, axis=[0])"
     )
     assert_structural_equal(new, expected)
+    assert_structural_equal(transform.UpdateParamType(wider)(mod), expected)
     assert transform.UpdateParamStructInfo(lambda var: None)(mod) is mod
     with pytest.raises(TypeError, match="must give a StructInfo"):
         transform.UpdateParamStructInfo(lambda var: 3)(mod)  # pyright: ignore
