@@ -39,7 +39,9 @@ constexpr int64_t kNear = 24 * 1024;
 constexpr int64_t kShared = 96 * 1024;
 // How many pixels behind the one that is read come nearer.
 constexpr int64_t kAhead = 12;
-constexpr int64_t kWork = 200000;
+constexpr int64_t kWork = 100000;
+// Pixels of an image that each thread has at least where threads share them.
+constexpr int64_t kTogether = 96;
 
 /* Where the numbers of four axes are, whichever of the two orders they lie in. */
 struct Image {
@@ -158,11 +160,10 @@ void write(const Image& image, int64_t b, Channels channels, int64_t y, int64_t 
   }
 }
 
-/* Memory of this thread, zeros. */
-float* zeros(int64_t count) {
+/* Memory of this thread, with what it had before. */
+float* memory_of(int64_t numbers) {
   static thread_local std::vector<float> memory;
-  memory.assign(static_cast<size_t>(count + relax2xla::kLine), 0.0f);
-  return relax2xla::aligned(memory.data());
+  return relax2xla::room(memory, numbers);
 }
 
 /* Of `width` blocks that lie together: where `out` says, `apart` numbers from each other. */
@@ -329,24 +330,39 @@ void with_sizes(int64_t width, int64_t step, F call) {
 /* Windows over an image, and the lines that lie under bands of their rows. */
 struct Windows {
   int64_t height, width, steps, step, top, left;
-  // Rows of windows, and how many are in a band.
-  int64_t rows, band;
-  // Blocks of a line, with the padding on both sides; numbers from a line to the next.
-  int64_t line, pitch;
+  // Rows of windows; pieces of these, and how many rows are in a band of a piece.
+  int64_t rows, pieces, band;
+  // Pixels of a line, without and with the padding on both sides; numbers from a line to the next.
+  int64_t inside, line, pitch;
 
   template <typename Source>
   Windows(const Source& image, const Image& result, int64_t height, int64_t width, int64_t steps,
-          int64_t step, int64_t top, int64_t left, int64_t near = kNear)
-      : height(height), width(width), steps(steps), step(step), top(top), left(left) {
-    rows = result.height;
+          int64_t step, int64_t top, int64_t left, int64_t near = kNear, int64_t pieces = 1)
+      : height(height), width(width), steps(steps), step(step), top(top), left(left),
+        rows(result.height), pieces(pieces), inside(image.width) {
     line = std::max((result.width - 1) * step + width, left + image.width);
     pitch = line * kBlock;
-    band = std::clamp<int64_t>((near / pitch - height) / steps + 1, 1, rows);
+    band = std::clamp<int64_t>((near / pitch - height) / steps + 1, 1, longest());
   }
 
-  int64_t bands() const { return (rows + band - 1) / band; }
+  int64_t longest() const { return (rows + pieces - 1) / pieces; }
+  int64_t bands() const { return (longest() + band - 1) / band; }
+  /* The rows of a band of a piece; the last one may be empty. */
+  relax2xla::Range rows_of(int64_t piece, int64_t of_piece) const {
+    const int64_t end = (piece + 1) * rows / pieces;
+    const int64_t begin = std::min(end, piece * rows / pieces + of_piece * band);
+    return {begin, std::min(end, begin + band)};
+  }
   int64_t lines() const { return (band - 1) * steps + height; }
   int64_t numbers() const { return lines() * pitch; }
+
+  /* Zeros for the padding of the lines in `memory`. */
+  void pad(float* memory) const {
+    for (int64_t i = 0; i < lines(); ++i, memory += pitch) {
+      std::fill_n(memory, left * kBlock, 0.0f);
+      std::fill_n(memory + (left + inside) * kBlock, (line - left - inside) * kBlock, 0.0f);
+    }
+  }
 
   /* Lines, of all there are, under the rows [y, y + count) of windows: the first, and how many. */
   std::pair<int64_t, int64_t> under(int64_t lines, int64_t y, int64_t count) const {
@@ -355,7 +371,7 @@ struct Windows {
     return {from, std::max<int64_t>(0, to - from)};
   }
 
-  /* Put lines of the image into `memory`, whose padding is zeros already. */
+  /* Put lines of the image into `memory`, between the padding. */
   void fill(float* memory, const Image& image, int64_t b, Channels channels, int64_t from,
             int64_t count) const {
     read(image, b, channels, from, count, Lines{memory + left * kBlock, image.width, pitch});
@@ -409,29 +425,37 @@ void convolved(const Source& from, const DLTensor* weight, const DLTensor* bias,
                int64_t step, int64_t top, int64_t left, int64_t ending, const Image& to,
                const Blocks& blocks, int64_t sides, int64_t near, int64_t work) {
   const int64_t height = weight->shape[0], width = weight->shape[1], taps = height * width;
-  const Windows w(from, to, height, width, steps, step, top, left, near);
+  // As products do, threads share the pixels of a large image, and the channels of a small one: each
+  // finds near what it has made.
+  const int64_t all = relax2xla::count_threads();
+  const bool shared = to.height >= all && to.height * to.width >= kTogether * all;
+  const Windows w(from, to, height, width, steps, step, top, left, near, shared ? all : 1);
   auto run = [&](auto compiled_width, auto compiled_step) {
     constexpr int Width = decltype(compiled_width)::value, Step = decltype(compiled_step)::value;
-    const int64_t of_block = from.n * w.bands(), unit_work = w.band * to.width * work * kBlock;
-    relax2xla::in_ranges(of_block * blocks.count(), kWork / unit_work, [&](int64_t begin, int64_t end) {
+    const int64_t of_piece = blocks.count() * w.bands(), unit_work = w.band * to.width * work * kBlock;
+    relax2xla::in_ranges(from.n * w.pieces * of_piece, kWork / unit_work, [&](int64_t begin, int64_t end) {
       const int64_t of_side = w.numbers() + taps * kBlock;
-      float* const memory = zeros(sides * of_side + w.band * to.width * kBlock);
+      float* const memory = memory_of(sides * of_side + w.band * to.width * kBlock);
       float* const made = memory + sides * of_side;
       std::vector<Side> at(static_cast<size_t>(sides));
       for (int64_t i = 0; i < sides; ++i) {
-        at[static_cast<size_t>(i)].lines = memory + i * of_side;
-        at[static_cast<size_t>(i)].weight = memory + i * of_side + w.numbers();
+        Side& side = at[static_cast<size_t>(i)];
+        side.lines = memory + i * of_side;
+        side.weight = side.lines + w.numbers();
+        w.pad(side.lines);
       }
       for (int64_t unit = begin; unit < end; ++unit) {
         // Blocks side by side take turns on a band.
-        const int64_t first = unit / (sides * of_block) * sides;
+        const int64_t piece = unit / of_piece, b = piece / w.pieces, in_piece = unit % of_piece;
+        const int64_t first = in_piece / (sides * w.bands()) * sides;
         const int64_t beside = std::min(sides, blocks.count() - first);
-        const int64_t within = unit - first * of_block, of_bands = within / beside;
-        const int64_t b = of_bands / w.bands(), y = of_bands % w.bands() * w.band;
+        const int64_t within = in_piece - first * w.bands();
+        const auto [y, beyond] = w.rows_of(piece % w.pieces, within / beside);
+        const int64_t rows = beyond - y;
+        if (rows == 0) continue;
         Side& side = at[static_cast<size_t>(within % beside)];
         const Channels c = blocks[first + within % beside];
         side.take(first + within % beside, c, weight, bias);
-        const int64_t rows = std::min(w.band, w.rows - y);
         const auto [low, many] = w.under(from.height, y, rows);
         const int64_t kept = side.held.kept(side.lines, w.pitch, side.block, b, low, many);
         if (kept < many)
@@ -497,15 +521,17 @@ void weight_gradient(const DLTensor* image, const DLTensor* gradient, int64_t st
     constexpr int Width = decltype(compiled_width)::value, Step = decltype(compiled_step)::value;
     const int64_t work = given.n * given.height * given.width * taps * kBlock;
     relax2xla::in_ranges(blocks.count(), kWork / work, [&](int64_t begin, int64_t end) {
-      float* lines = zeros(w.numbers() + (taps + w.band * given.width) * kBlock);
+      float* lines = memory_of(w.numbers() + (taps + w.band * given.width) * kBlock);
+      w.pad(lines);
       float* own = lines + w.numbers();
       float* factors = own + taps * kBlock;
       for (int64_t block = begin; block < end; ++block) {
         const Channels c = blocks[block];
         std::fill_n(own, taps * kBlock, 0.0f);
         for (int64_t unit = 0; unit < given.n * w.bands(); ++unit) {
-          const int64_t b = unit / w.bands(), y = unit % w.bands() * w.band;
-          const int64_t rows = std::min(w.band, w.rows - y);
+          const int64_t b = unit / w.bands();
+          const auto [y, beyond] = w.rows_of(0, unit % w.bands());
+          const int64_t rows = beyond - y;
           const auto [low, many] = w.under(from.height, y, rows);
           w.fill(lines, from, b, c, low, many);
           read(given, b, c, y, rows, Lines{factors, given.width, given.width * kBlock});

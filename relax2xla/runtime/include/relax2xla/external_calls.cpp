@@ -13,9 +13,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -29,8 +33,12 @@ struct Function {
 
 std::mutex mutex;
 
-std::map<std::string, Function>& table() {
-  static std::map<std::string, Function> functions;
+// Found by texts that are no std::string, without one being made for it.
+template <typename Value>
+using ByText = std::map<std::string, Value, std::less<>>;
+
+ByText<Function>& table() {
+  static ByText<Function> functions;
   return functions;
 }
 
@@ -43,13 +51,12 @@ XLA_FFI_Error* failure(XLA_FFI_CallFrame* frame, const std::string& message) {
   return frame->api->XLA_FFI_Error_Create(&args);
 }
 
-std::string attribute(const XLA_FFI_Attrs& attrs, const char* name) {
+std::string_view text_of(const XLA_FFI_ByteSpan* span) { return {span->ptr, span->len}; }
+
+std::string_view attribute(const XLA_FFI_Attrs& attrs, const char* name) {
   for (int64_t i = 0; i < attrs.size; ++i) {
-    const XLA_FFI_ByteSpan* key = attrs.names[i];
-    if (attrs.types[i] == XLA_FFI_AttrType_STRING && std::string(key->ptr, key->len) == name) {
-      const auto* text = static_cast<const XLA_FFI_ByteSpan*>(attrs.attrs[i]);
-      return std::string(text->ptr, text->len);
-    }
+    if (attrs.types[i] == XLA_FFI_AttrType_STRING && text_of(attrs.names[i]) == name)
+      return text_of(static_cast<const XLA_FFI_ByteSpan*>(attrs.attrs[i]));
   }
   throw std::runtime_error(std::string("the custom call has no attribute ") + name);
 }
@@ -83,6 +90,9 @@ DLTensor tensor_of(void* given) {
   return DLTensor{buffer->data, DLDevice{kDLCPU, 0}, static_cast<int32_t>(buffer->rank),
                   dtype_of(buffer->dtype), buffer->dims, nullptr, 0};
 }
+
+/* The name of a function, of its key. */
+std::string name_of(std::string_view key) { return std::string(key.substr(0, key.find('@'))); }
 
 relax2xla::Argument argument_of(DLTensor* tensor) {
   relax2xla::Argument made;
@@ -139,44 +149,26 @@ struct Within {
   ~Within() { current = nullptr; }
 };
 
-void run(XLA_FFI_CallFrame* frame) {
-  const std::string key = attribute(frame->attrs, "function");
-  const std::string name = key.substr(0, key.find('@'));
-  Function function;
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    const auto found = table().find(key);
-    if (found == table().end()) {
-      throw std::runtime_error("the external function " + name +
-                               " is not loaded in this process: build the model here, with its "
-                               "external modules attached");
+/* What a function gets before its results: the attribute "arguments", read. Tensors have no values. */
+struct Items {
+  std::vector<relax2xla::Argument> values;
+  // What arguments that are texts point to.
+  std::list<std::string> texts;
+
+  explicit Items(const std::string& given) {
+    for (size_t start = 0; start < given.size();) {
+      const size_t end = std::min(given.find(' ', start), given.size());
+      values.push_back(read(given[start], given.substr(start + 1, end - start - 1)));
+      start = end + 1;
     }
-    function = found->second;
   }
-  std::vector<DLTensor> tensors;
-  tensors.reserve(frame->args.size + frame->rets.size);
-  for (int64_t i = 0; i < frame->args.size; ++i) tensors.push_back(tensor_of(frame->args.args[i]));
-  for (int64_t i = 0; i < frame->rets.size; ++i) tensors.push_back(tensor_of(frame->rets.rets[i]));
-  if (!function.typed) {
-    const int status = plain(function.address, tensors);
-    if (status != 0) {
-      throw std::runtime_error(name + " gave the status " + std::to_string(status) +
-                               "; a plain C function gives an int, 0 for success");
-    }
-    return;
-  }
-  const std::string items = attribute(frame->attrs, "arguments");
-  std::vector<relax2xla::Argument> arguments;
-  std::vector<std::string> texts;
-  texts.reserve(items.size());
-  size_t next = 0;
-  for (size_t start = 0; start < items.size();) {
-    const size_t end = std::min(items.find(' ', start), items.size());
-    const std::string value = items.substr(start + 1, end - start - 1);
+
+ private:
+  relax2xla::Argument read(char kind, const std::string& value) {
     relax2xla::Argument made;
-    switch (items[start]) {
+    switch (kind) {
       case 't':
-        made = argument_of(&tensors.at(next++));
+        made.kind = relax2xla::kTensor;
         break;
       case 'i':
         made.kind = relax2xla::kInteger;
@@ -187,24 +179,62 @@ void run(XLA_FFI_CallFrame* frame) {
         made.floating = std::strtod(value.c_str(), nullptr);
         break;
       default: {
-        std::string text;
-        for (size_t i = 0; i + 1 < value.size(); i += 2) {
+        std::string& text = texts.emplace_back();
+        for (size_t i = 0; i + 1 < value.size(); i += 2)
           text.push_back(static_cast<char>(std::stoi(value.substr(i, 2), nullptr, 16)));
-        }
-        texts.push_back(text);
         made.kind = relax2xla::kText;
-        made.text = texts.back().c_str();
+        made.text = text.c_str();
       }
     }
-    arguments.push_back(made);
-    start = end + 1;
+    return made;
+  }
+};
+
+/* The items of a text, which a thread reads once: calls of small networks take a few microseconds. */
+std::shared_ptr<const Items> items_of(std::string_view given) {
+  constexpr size_t kMost = 1000;
+  static thread_local ByText<std::shared_ptr<const Items>> known;
+  if (const auto found = known.find(given); found != known.end()) return found->second;
+  if (known.size() == kMost) known.clear();
+  return known.emplace(given, std::make_shared<const Items>(std::string(given))).first->second;
+}
+
+Function function_of(std::string_view key) {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (const auto found = table().find(key); found != table().end()) return found->second;
+  throw std::runtime_error("the external function " + name_of(key) +
+                           " is not loaded in this process: build the model here, with its external "
+                           "modules attached");
+}
+
+void run(XLA_FFI_CallFrame* frame) {
+  const std::string_view key = attribute(frame->attrs, "function");
+  const Function function = function_of(key);
+  std::vector<DLTensor> tensors;
+  tensors.reserve(frame->args.size + frame->rets.size);
+  for (int64_t i = 0; i < frame->args.size; ++i) tensors.push_back(tensor_of(frame->args.args[i]));
+  for (int64_t i = 0; i < frame->rets.size; ++i) tensors.push_back(tensor_of(frame->rets.rets[i]));
+  if (!function.typed) {
+    const int status = plain(function.address, tensors);
+    if (status != 0) {
+      throw std::runtime_error(name_of(key) + " gave the status " + std::to_string(status) +
+                               "; a plain C function gives an int, 0 for success");
+    }
+    return;
+  }
+  const std::shared_ptr<const Items> items = items_of(attribute(frame->attrs, "arguments"));
+  std::vector<relax2xla::Argument> arguments = items->values;
+  size_t next = 0;
+  for (relax2xla::Argument& argument : arguments) {
+    if (argument.kind == relax2xla::kTensor) argument.tensor = &tensors.at(next++);
   }
   while (next < tensors.size()) arguments.push_back(argument_of(&tensors[next++]));
-  char message[4096] = "";
+  char message[4096];
+  message[0] = '\0';
   const Within within(frame);
   auto* typed = reinterpret_cast<Typed*>(function.address);
   if (typed(arguments.data(), static_cast<int32_t>(arguments.size()), message, sizeof(message))) {
-    throw std::runtime_error(name + ": " + message);
+    throw std::runtime_error(name_of(key) + ": " + message);
   }
 }
 

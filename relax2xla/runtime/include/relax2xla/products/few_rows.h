@@ -77,7 +77,7 @@ struct FewRows {
   static constexpr int kWide = kPanel / kLanes;
   // Numbers of a weight that are worth a thread, and of one of which no cache holds a part until the
   // next call.
-  static constexpr int64_t kWorth = 64 * 1024, kLarge = 2 * 1024 * 1024;
+  static constexpr int64_t kWorth = 24 * 1024, kLarge = 2 * 1024 * 1024;
 
   /* The results of a panel; `next`: the panel after it. */
   template <int Rows>
