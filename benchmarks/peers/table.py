@@ -28,6 +28,9 @@ from typing import Any, NamedTuple
 RESULTS = Path(__file__).parents[2] / "out/peers.jsonl"
 # Seconds that one network may take.
 LIMIT = 1800
+# Seconds of calls before one is measured on several cores: as long as threads of the variant before
+# it may look out for more work.
+SETTLE = 0.01
 # Seconds that the rounds of one network take, about.
 SECONDS = 20.0
 OURS = ("export", "onnx", "compile")
@@ -189,7 +192,7 @@ def measure(name: str, how: Settings) -> dict[str, Any]:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from relax2xla.cli.figures.timing import interleaved, ratio, rounds_for
+    from relax2xla.cli.figures.timing import calls_for, interleaved, ratio, rounds_for
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(how.cores)
@@ -204,8 +207,10 @@ def measure(name: str, how: Settings) -> dict[str, Any]:
     errors = [_error(variants[v](), first) for v in variants]
     _say(f"{name}: measured")
     rounds = rounds_for(variants, SECONDS / 4 if how.quick else SECONDS, least=7, most=100)
-    clock = time.process_time if how.cores == 1 else time.perf_counter
-    times = interleaved(variants, rounds, warmup=1, untimed=how.cores > 1, clock=clock)
+    alone = how.cores == 1
+    clock = time.process_time if alone else time.perf_counter
+    untimed = 0 if alone else max(calls_for(run, SETTLE) for run in variants.values())
+    times = interleaved(variants, rounds, warmup=1, untimed=untimed, clock=clock)
     # The core is measured in the same minute: its clock follows what the others do.
     speed = how.cores * _speed(3 if how.quick else 8)
     _say("")
