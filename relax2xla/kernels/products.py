@@ -200,6 +200,71 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinedProduct:
+    """A product of several [..., K1], [..., K2], joined along their last axes, and a matrix [K, N].
+
+    operands: what is joined; where it is ``prepared`` (2, K): what numbers are multiplied by, and
+    what is added to them, before negative ones are made zero, as a batch norm with a relu does; the
+    weight, the bias and what is added as those of a :class:`Product`
+    """
+
+    given: tuple[int, ...]
+    parts: tuple[int, ...]
+    results: int
+    prepared: bool = False
+    added: bool = False
+    ending: str = ""
+
+    name: ClassVar[str] = f"{_PREFIX}joined"
+    symbol: ClassVar[str] = "relax2xla_products_multiply_joined"
+    groups: ClassVar[int] = 1
+    lies: ClassVar[str] = ""
+    scaled: ClassVar[bool] = False
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return {"added": self.added, "ending": self.ending, "prepared": self.prepared}
+
+    @property
+    def channels(self) -> int:
+        """Numbers in a row."""
+        return sum(self.parts)
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        parts = [Tensor((*self.given, part), "float32") for part in self.parts]
+        by = [Tensor((2, self.channels), "float32")] if self.prepared else []
+        return [*parts, *by, *_operands(self, (), (self.channels,))[1:]]
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return Tensor((*self.given, self.results), "float32")
+
+    @property
+    def numbers(self) -> list[int]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return [int(self.prepared), *_numbers(self)[1:]]
+
+    @property
+    def multiplications(self) -> int:
+        """How many the call has."""
+        return math.prod(self.given) * self.channels * self.results
+
+    def problem(self) -> str:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        if problem := _problem(self):
+            return problem
+        if not 0 < len(self.parts) <= PARTS:
+            return f"1 to {PARTS} are joined"
+        if min(*self.given, *self.parts, self.results) < 1:
+            return "sizes are positive"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
 class Winograd:
     """A convolution with 3x3 windows one pixel apart, by Winograd's minimal filtering.
 
@@ -266,8 +331,10 @@ class Winograd:
         return self.convolution.problem()
 
 
-Described: TypeAlias = Convolution | Product | Winograd
+Described: TypeAlias = Convolution | Product | JoinedProduct | Winograd
 
+#: What a call joins, at most.
+PARTS: Final = 64
 #: Results of a patch along an axis.
 SIZES: Final = (2, 4)
 
@@ -366,6 +433,13 @@ def _product(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Ca
     return Product(given[0].shape, made.shape[-1], *_then(at))
 
 
+def _joined(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
+    parts = given[: len(given) - 3 - bool(at["prepared"])]
+    own = tuple(part.shape[-1] for part in parts)
+    then = (bool(at["prepared"]), bool(at["added"]), str(at["ending"]))
+    return JoinedProduct(parts[0].shape[:-1], own, made.shape[-1], *then)
+
+
 #: The multiplications from which calls are faster than their forms in rows, by kind of processor:
 #:
 #: * avx2 (Zen 3, one core of 94 GFLOPS): convolutions reach 85 to 93 GFLOPS, with 3x3 windows one
@@ -403,11 +477,17 @@ def pays(call: Convolution | Product, least: int | None = None) -> bool:
 
 FAMILY: Final = Family(
     name="products",
-    readers={Convolution: _convolution, Product: _product, Winograd: _winograd},
+    readers={
+        Convolution: _convolution,
+        Product: _product,
+        JoinedProduct: _joined,
+        Winograd: _winograd,
+    },
     source="products.cpp",
     headers=(
         "activations.h",
         "products/few_rows.h",
+        "products/joined.h",
         "products/tile.h",
         "products/weights.h",
         "products/winograd.h",

@@ -26,6 +26,7 @@ _COMPOSITE: Final = "stablehlo.composite"
 _FORMS: Final[Mapping[str, str]] = {
     "relax2xla.products.convolution": "C++",
     "relax2xla.products.product": "C++",
+    "relax2xla.products.joined": "C++, of several",
     "relax2xla.products.winograd": "C++, Winograd {size}x{size}",
     "relax2xla.attention.": "C++, all heads",
     "relax2xla.depthwise.": "C++",
@@ -39,6 +40,12 @@ _KINDS: Final[Mapping[str, str]] = {
     "stablehlo.convolution": "convolution",
     "stablehlo.dot_general": "product",
     "stablehlo.dot": "product",
+}
+# What calls compute, where it is not what they are named.
+_OPERATIONS: Final[Mapping[str, str]] = {
+    "expanded": "product and convolution",
+    "joined": "product",
+    "winograd": "convolution",
 }
 _REST: Final = "(other operations)"
 _XLA: Final = "XLA"
@@ -121,9 +128,7 @@ def _composite(program: IRModule, call: Call, layer: str, moved: int) -> Form:
     if name == recurrences.Recurrence.name:
         flops *= _steps(call)  # a loop's body is counted once
     operation = name.rpartition(".")[2].replace("_", " ")
-    operation = {"winograd": "convolution", "expanded": "product and convolution"}.get(
-        operation, operation
-    )
+    operation = _OPERATIONS.get(operation, operation)
     return Form(layer, operation, _shape(call), form.format(**given), flops, moved)
 
 

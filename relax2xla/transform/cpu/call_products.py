@@ -29,10 +29,12 @@ from relax2xla.kernels.native import ENDINGS, may_call
 from relax2xla.kernels.products import (
     FAMILY,
     PANEL,
+    PARTS,
     SMALL,
     SQUEEZED,
     Convolution,
     Described,
+    JoinedProduct,
     Product,
     Winograd,
     by_winograd,
@@ -45,7 +47,9 @@ from relax2xla.transform.cpu.native_sites import (
     Site,
     Sites,
     ended,
+    own_call,
     tensor_of,
+    vector_of,
     with_composites,
 )
 from relax2xla.transform.cpu.windows import LAYOUTS, Windows, is_known
@@ -122,16 +126,17 @@ class _Calls(Sites):
 
     def rows(self, described: Described, params: Sequence[Expr]) -> Expr:
         """See :class:`Sites`."""
-        x, weight, bias, added = params
+        *given, weight, bias, added = params
+        x = joined(given, described.prepared) if isinstance(described, JoinedProduct) else given[0]
         if described.lies:
             plain = weight
             if described.lies == "first":
                 rank = len(described.operands[1].shape)
                 plain = R.permute_dims(weight, _RESULTS_LAST[rank])
         else:
-            depth = described.operands[1].shape[1:-1]
+            depth = described.operands[-3].shape[1:-1]
             plain = unpacked(weight, depth, described.results, described.groups)
-        if isinstance(described, Product):
+        if isinstance(described, Product | JoinedProduct):
             made: Expr = R.matmul(x, plain)
         else:
             convolution = described
@@ -250,7 +255,29 @@ class _Calls(Sites):
             values = m.bind("values", values_along(halved, 1, made.size))
             shape = made.operands[1].shape
             weight = m.bind("flat", R.reshape(values, (shape[1], shape[2], made.results)))
-        return self.composite(m, Site(made, x, m.bind("panels", packed(weight, made.groups))))
+        panels = m.bind("panels", packed(weight, made.groups))
+        site = self._joining(m, made, x, panels) if isinstance(made, Product) else None
+        return self.composite(m, site or Site(made, x, panels))
+
+    def _joining(self, m: Match, described: Product, x: Expr, panels: Expr) -> Site | None:
+        """The site of a product of what is joined, or was prepared by a batch norm and a relu."""
+        *given, channels = described.rows
+        relu = own_call(m, x, "relax.nn.relu")
+        shifted = _by_vector(m, relu.args[0], "relax.add", described.rows) if relu else None
+        scaled = _by_vector(m, shifted[1], "relax.multiply", described.rows) if shifted else None
+        parts = _parts_of(m, scaled[1] if scaled else x)
+        one_reads = len(parts) > 1 and m.uses(x) == 1
+        own = tuple(tensor.shape[-1] for tensor in map(tensor_of, parts) if tensor is not None)
+        made = JoinedProduct(tuple(given), own, described.results, scaled is not None)
+        if not (scaled or one_reads) or made.problem() or made.channels != channels:
+            return None
+        more = list(parts[1:])
+        if relu and shifted and scaled:
+            rows = [R.reshape(v, (1, channels)) for v in (scaled[2], shifted[2])]
+            more.append(m.bind("prepared", R.concat(rows, axis=0)))
+            for gone in (x, relu.args[0], shifted[1]):
+                m.drop(gone)
+        return Site(made, parts[0], panels, more=tuple(more))
 
     def _chosen(self, described: Convolution | Product) -> Described | None:
         """What computes it best here; None: its form in rows."""
@@ -283,6 +310,50 @@ def _before_turned(m: Match, weight: Expr, lies: str) -> tuple[Expr, str]:
     rank = len(_known(given) or ())
     axes = call_attrs(value)["axes"] or range(rank)[::-1]
     return (given, "first") if tuple(axes) == _RESULTS_LAST.get(rank) else (weight, lies)
+
+
+def _by_vector(
+    m: Match, value: Expr, name: str, shape: tuple[int, ...]
+) -> tuple[Call, Expr, Expr] | None:
+    """The call of an operator that computes ``value`` alone, the image and the constant vector."""
+    call = own_call(m, value, name)
+    for image, other in ((0, 1), (1, 0)) if call else ():
+        assert call is not None
+        if m.from_constants(call.args[other]):
+            vector = vector_of(m, call.args[other], shape)
+            if vector is not None:
+                return call, call.args[image], vector
+    return None
+
+
+def _parts_of(m: Match, value: Expr) -> list[Expr]:
+    """What is joined along the last axis to ``value``, in order; itself where nothing is."""
+    found: list[Expr] = []
+    todo = [value]
+    while todo and len(found) + len(todo) <= PARTS:
+        one = todo.pop()
+        call, dims = m.bound(one), _known(one)
+        joins = isinstance(call, Call) and is_call(call, "relax.concat") and dims is not None
+        if not joins or call_attrs(call)["axis"] not in (-1, len(dims or ()) - 1):
+            found.append(one)
+            continue
+        fields = m.bound(call.args[0])
+        if not isinstance(fields, Tuple) or any(_known(f) is None for f in fields.fields):
+            return [value]
+        todo += reversed(fields.fields)
+    return [value] if todo else found
+
+
+def joined(given: Sequence[Expr], prepared: bool) -> Expr:
+    """What a joined product multiplies, of its first operands."""
+    parts = given[:-1] if prepared else given
+    made: Expr = R.concat(list(parts), axis=-1) if len(parts) > 1 else parts[0]
+    if prepared:
+        tensor = tensor_of(made)
+        assert tensor is not None
+        scale, shift = (_row(given[-1], i, tensor.shape[-1]) for i in range(2))
+        made = R.nn.relu(R.add(R.multiply(made, scale), shift))
+    return made
 
 
 def _row(matrix: Expr, row: int, length: int) -> Expr:

@@ -18,8 +18,10 @@ from relax2xla.kernels.native import ENDINGS, Tensor
 from relax2xla.kernels.products import (
     FAMILY,
     PANEL,
+    PARTS,
     SIZES,
     Convolution,
+    JoinedProduct,
     Product,
     Winograd,
     by_winograd,
@@ -73,11 +75,20 @@ WINOGRAD = [
     Winograd((3, 30, 17, 16), 16, (1, 1, 1, 1), 2, ending="gelu"),
     Winograd((1, 8, 10, 1024), 16, (1, 1, 1, 1), 2, added=True),
 ]
-ALL = [*CONVOLUTIONS, *PRODUCTS, *WINOGRAD]
+# What fills vectors and what does not, one and several, in several parts of the sums, a page apart.
+JOINED = [
+    JoinedProduct((2, 5, 7), (64, 32, 32), 48, prepared=True),
+    JoinedProduct((30,), (21, 5, 300), 33, added=True, ending="relu"),
+    JoinedProduct((1, 9, 9), (1000, 24), 70, prepared=True, ending="gelu"),
+    JoinedProduct((100,), (40,), 16, prepared=True),
+    JoinedProduct((150,), (1024, 1024), 40, True, True),
+    JoinedProduct((3,), (7, 1), 5, prepared=True, ending="hardswish"),
+]
+ALL = [*CONVOLUTIONS, *PRODUCTS, *JOINED, *WINOGRAD]
 # Of weights that come with each call: besides, several blocks of pixels over panels that are kept
 # and over panels that are too large for that, and parts of the sums of a window.
 GIVEN = [
-    *(c for c in ALL if c.groups == 1),
+    *(c for c in [*CONVOLUTIONS, *PRODUCTS, *WINOGRAD] if c.groups == 1),
     Convolution((1, 20, 20, 200), (3, 3), 50, padding=(1, 1, 1, 1), ending="relu"),
     Convolution((1, 7, 7, 160), (3, 3), 100, (2, 2), (1, 1, 1, 1), added=True),
     Convolution((1, 40, 41, 2), (23, 24), 17),
@@ -120,6 +131,8 @@ def called(call: Described, operands: list[Array]) -> Array:
 def window_of(call: Described) -> tuple[int, ...]:
     if isinstance(call, Product):
         return (call.rows[-1], call.results)
+    if isinstance(call, JoinedProduct):
+        return (call.channels, call.results)
     if isinstance(call, Winograd):
         return (3, 3, call.image[3], call.results)
     return (*call.window, call.channels, call.results)
@@ -135,17 +148,17 @@ def packed(weight: Array, call: Described) -> Array:
     own = weight.shape[-1] // groups
     flat = np.pad(weight.reshape(-1, groups, own), ((0, 0), (0, 0), (0, -own % PANEL)))
     panels = flat.reshape(len(flat), -1, PANEL).transpose(1, 0, 2)
-    return np.ascontiguousarray(panels.reshape(call.operands[1].shape))
+    return np.ascontiguousarray(panels.reshape(call.operands[-3].shape))
 
 
 def case(call: Described) -> tuple[Array, list[Array]]:
     """A plain weight, and the operands of a call with it."""
     rng = np.random.default_rng(len(call.operands))
-    x, _, bias, added = (rng.standard_normal(t.shape, "float32") for t in call.operands)
+    *xs, _, bias, added = (rng.standard_normal(t.shape, "float32") for t in call.operands)
     depth = math.prod(window_of(call)[:-1])
     weight = rng.standard_normal(window_of(call), "float32") / math.sqrt(depth)
     weight = weight.astype("float32")
-    return weight, [x, packed(weight, call), bias, added]
+    return weight, [*xs, packed(weight, call), bias, added]
 
 
 def as_it_lies(weight: Array, call: Described) -> Array:
@@ -167,10 +180,13 @@ def given(call: Described, lies: str, scaled: bool) -> tuple[Described, Array, l
 
 def in_torch(call: Described, weight: Array, operands: list[Array]) -> Array:
     """What the call gives, in float64."""
-    x, _, bias, added = (torch.from_numpy(v).double() for v in operands)
+    x, *more, _, bias, added = (torch.from_numpy(v).double() for v in operands)
     bias = bias[0] if call.scaled else bias
     w = torch.from_numpy(weight).double()
-    if isinstance(call, Product):
+    if isinstance(call, JoinedProduct):
+        x = torch.cat([x, *more[: len(call.parts) - 1]], -1)
+        x = torch.relu(x * more[-1][0] + more[-1][1]) if call.prepared else x
+    if isinstance(call, Product | JoinedProduct):
         made = x @ w + bias
     else:
         c = call.convolution if isinstance(call, Winograd) else call
@@ -250,7 +266,7 @@ def test_patches_round_little(size: int) -> None:
 def test_composites_become_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large ones in parts, on the threads of the program: the numbers are the same."""
     made = replaced(monkeypatch)
-    for call in (CONVOLUTIONS[-1], PRODUCTS[-1], WINOGRAD[1]):
+    for call in (CONVOLUTIONS[-1], PRODUCTS[-1], JOINED[0], WINOGRAD[1]):
         _, operands = case(call)
         got = run(program(call, FAMILY, form(call)), operands)
         np.testing.assert_array_equal(got, called(call, operands))
@@ -264,6 +280,7 @@ SHARED = [
     Convolution((1, 30, 30, 60), (3, 3), 150, padding=(1, 1, 1, 1), groups=5),
     Product((2, 64, 300), 777, added=True),
     Product((3, 2000), 1000),
+    JoinedProduct((1, 30, 30), (64, 32, 50), 130, prepared=True),
     Winograd((1, 14, 14, 128), 208, (1, 1, 1, 1), 2, added=True),
     Winograd((1, 57, 50, 64), 48, (1, 1, 1, 1), 4, ending="relu"),
 ]
@@ -310,7 +327,8 @@ def test_any_number_of_threads_gives_the_same_numbers(
     monkeypatch.setattr(native_calls, "share_threads", lambda m: m.use_threads(threads.address))
     shared = native_calls.library(FAMILY, FAMILY.flags())
     cases = [(call, case(call)[1]) for call in SHARED]
-    lying = [given(c, lies, True) for c in SHARED if c.groups == 1 for lies in ("first", "last")]
+    plain = [c for c in SHARED if c.groups == 1 and not isinstance(c, JoinedProduct)]
+    lying = [given(c, lies, True) for c in plain for lies in ("first", "last")]
     cases += [(call, operands) for call, _, operands in lying]
     for call, operands in cases:
         made = np.full(call.result.shape, np.nan, call.result.dtype)
@@ -379,6 +397,9 @@ def test_which_windows_are_filtered() -> None:
         (WINOGRAD[0], {"size": 3}, "squares"),
         (WINOGRAD[0], {"size": 4}, "not those that its attributes say"),
         (WINOGRAD[0], {"ending": None}, "what follows"),
+        (JOINED[0], {"ending": "tanh"}, "what follows"),
+        (JOINED[0], {"prepared": False}, "not those that its attributes say"),
+        (JOINED[1], {"prepared": True}, "not those that its attributes say"),
     ],
 )
 def test_what_files_bring_is_checked(call: Described, change: dict[str, Any], why: str) -> None:
@@ -392,9 +413,16 @@ def test_windows_of_many_taps_are_refused() -> None:
     assert "multiples" in Winograd((1, 9, 9, 24), 16, (1, 1, 1, 1), 2).problem()
 
 
-@pytest.mark.parametrize("call", [CONVOLUTIONS[1], PRODUCTS[1], WINOGRAD[0]])
+def test_as_many_are_joined_as_calls_take() -> None:
+    assert not JoinedProduct((8,), (1,) * PARTS, 8).problem()
+    assert "are joined" in JoinedProduct((8,), (1,) * (PARTS + 1), 8).problem()
+    assert "are joined" in JoinedProduct((8,), (), 8).problem()
+    assert "positive" in JoinedProduct((8,), (4, 0), 8).problem()
+
+
+@pytest.mark.parametrize("call", [CONVOLUTIONS[1], PRODUCTS[1], JOINED[0], WINOGRAD[0]])
 def test_operands_of_other_shapes_are_refused(call: Described) -> None:
-    for place in range(4):
+    for place in range(len(call.operands)):
         for shape in ((*call.operands[place].shape, 1), call.operands[place].shape[:-1]):
             given = call.operands
             given[place] = Tensor(shape, "float32")

@@ -80,15 +80,11 @@ int spread(R (*function)(Args...), const Argument* arguments, std::index_sequenc
   }
 }
 
-template <typename R, typename... Args>
-int call(R (*function)(Args...), const Argument* arguments, int32_t count, char* message,
-         size_t size) {
+/* `run()`, which gives a status: 0, or 1 with a message where it throws or gives another. */
+template <typename Run>
+int guarded(Run run, char* message, size_t size) {
   try {
-    if (count != static_cast<int32_t>(sizeof...(Args))) {
-      throw std::runtime_error("it takes " + std::to_string(sizeof...(Args)) +
-                               " arguments, results included; got " + std::to_string(count));
-    }
-    int status = spread(function, arguments, std::index_sequence_for<Args...>{});
+    const int status = run();
     if (status == 0) return 0;
     std::snprintf(message, size, "it gave the status %d, where 0 means success", status);
   } catch (const std::exception& error) {
@@ -97,6 +93,20 @@ int call(R (*function)(Args...), const Argument* arguments, int32_t count, char*
     std::snprintf(message, size, "it threw something that is no std::exception");
   }
   return 1;
+}
+
+template <typename R, typename... Args>
+int call(R (*function)(Args...), const Argument* arguments, int32_t count, char* message,
+         size_t size) {
+  return guarded(
+      [&] {
+        if (count != static_cast<int32_t>(sizeof...(Args))) {
+          throw std::runtime_error("it takes " + std::to_string(sizeof...(Args)) +
+                                   " arguments, results included; got " + std::to_string(count));
+        }
+        return spread(function, arguments, std::index_sequence_for<Args...>{});
+      },
+      message, size);
 }
 
 }  // namespace relax2xla

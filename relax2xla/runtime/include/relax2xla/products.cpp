@@ -9,6 +9,7 @@
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
 #include <relax2xla/products/few_rows.h>
+#include <relax2xla/products/joined.h>
 #include <relax2xla/products/tile.h>
 #include <relax2xla/products/weights.h>
 #include <relax2xla/products/winograd.h>
@@ -118,6 +119,8 @@ struct Convolution {
   Packing packing;
   // Whether the image is planes of channels, not pixels.
   bool planes = false;
+  // What the pixels are gathered from, in the place of an image; windows are of one pixel then.
+  const relax2xla::Joined* joined = nullptr;
 
   int64_t taps() const { return window_height * window_width; }
 
@@ -193,19 +196,25 @@ struct Convolution {
            columns == width;
   }
 
-  /* A part of the pixels `under` `count` windows; rows that are in each other's way are copied. */
-  Seen see(const Part& part, int64_t count, const float* const* under) const {
-    under += part.tap * count;
+  /* A part of the pixels `under` `count` windows, those of results from `pixel` on; rows that are in
+   * each other's way are copied. */
+  Seen see(const Part& part, int64_t pixel, int64_t count, const float* const* under) const {
     const int64_t from = first + part.channel;
-    if (!relax2xla::collide(pitch)) return {under, even() ? pitch : 0, from};
+    if (joined == nullptr) {
+      under += part.tap * count;
+      if (!relax2xla::collide(pitch)) return {under, even() ? pitch : 0, from};
+    }
     static thread_local std::vector<float> memory;
     static thread_local std::vector<const float*> copies;
     const int64_t stride = relax2xla::stride_of(part.channels), all = part.taps * count;
     copies.resize(static_cast<size_t>(all));
-    float* to = relax2xla::room(memory, all * stride);
-    for (int64_t i = 0; i < all; ++i, to += stride) {
-      std::copy_n(under[i] + from, part.channels, to);
-      copies[static_cast<size_t>(i)] = to;
+    float* const to = relax2xla::room(memory, all * stride);
+    for (int64_t i = 0; i < all; ++i) copies[static_cast<size_t>(i)] = to + i * stride;
+    if (joined != nullptr) {
+      joined->gather(from, from + part.channels, pixel, count, to, stride);
+    } else {
+      for (int64_t i = 0; i < all; ++i)
+        std::copy_n(under[i] + from, part.channels, to + i * stride);
     }
     return {copies.data(), stride, 0};
   }
@@ -263,7 +272,7 @@ struct Convolution {
     list(block, parts, steps);
     Seen seen{};
     for (const Step& step : steps) {
-      if (step.column == block.begin) seen = see(*step.part, block.to - block.from, under);
+      if (step.column == block.begin) seen = see(*step.part, block.from, block.to - block.from, under);
       if (packing.due)
         weight.pack_panels(step.column, step.wide, step.stretch, step.packed, step.next);
       tiles(block, step, &step == &steps.back() ? nullptr : &step + 1, seen);
@@ -437,8 +446,10 @@ void compute(Convolution c) {
     }
     for (int64_t from = begin; from < last; from += length) {
       const int64_t to = std::min(last, from + length);
-      c.find(from, to, under);
-      c.fetch(from, to, touched);
+      if (c.joined == nullptr) {
+        c.find(from, to, under);
+        c.fetch(from, to, touched);
+      }
       packing.due = !c.weight.is_packed() && (from == begin || !again);
       for (int64_t g = groups.begin; g < groups.end; ++g) {
         Convolution one = c.of_group(g);
@@ -498,6 +509,39 @@ void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias
            count, 1, 1, 1, 1, 0, 0, 1, 1, ending, channels, results, 1, nullptr, 0, {}});
 }
 
+/* Matrices, what they are multiplied by and what is added to them if they are `prepared`, the weight, the
+ * bias and what is added; then `prepared`, `is_added` and the ending, and the result. */
+int multiply_joined(const relax2xla::Argument* arguments, int32_t count) {
+  constexpr int kOthers = 7;
+  ICHECK(count > kOthers + 1) << "there are a matrix and " << kOthers << " others";
+  const auto tensor = [&](int i) { return relax2xla::Read<const DLTensor*>::from(arguments[i], i); };
+  const auto integer = [&](int i) { return relax2xla::Read<int64_t>::from(arguments[i], i); };
+  int at = count - kOthers;
+  const float *const panels = numbers(tensor(at)), *const bias = numbers(tensor(at + 1));
+  const float* const added = numbers(tensor(at + 2));
+  const bool is_prepared = integer(at + 3) != 0, is_added = integer(at + 4) != 0;
+  const int64_t ending = integer(at + 5);
+  const DLTensor* const result = tensor(at + 6);
+  relax2xla::Joined joined;
+  if (is_prepared) {
+    const DLTensor* const by = tensor(--at);
+    joined.scale = numbers(by);
+    joined.shift = joined.scale + by->shape[1];
+  }
+  for (int i = 0; i < at; ++i)
+    joined.matrices.push_back({numbers(tensor(i)), tensor(i)->shape[tensor(i)->ndim - 1]});
+  int64_t rows = 1;
+  for (int32_t axis = 0; axis + 1 < result->ndim; ++axis) rows *= result->shape[axis];
+  const int64_t channels = joined.columns(), results = result->shape[result->ndim - 1];
+  Convolution all{nullptr, {panels, relax2xla::kInPanels, nullptr, 1, channels, results}, bias,
+                  is_added ? added : nullptr, static_cast<float*>(result->data), 1, rows, channels,
+                  1, rows, results, rows, 1, 1, 1, 1, 0, 0, 1, 1, ending, channels, results, 1, nullptr,
+                  0, {}};
+  all.joined = &joined;
+  compute(all);
+  return 0;
+}
+
 template <int64_t Size>
 void by_winograd(const DLTensor* image, const Weight& weight, const DLTensor* bias,
                  const DLTensor* added, int64_t top, int64_t left, int64_t is_added, int64_t ending,
@@ -528,3 +572,8 @@ void winograd(const DLTensor* image, const DLTensor* weight, const DLTensor* bia
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_products_convolve, convolve);
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_products_multiply, multiply);
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_products_winograd, winograd);
+
+extern "C" TVM_DLL int relax2xla_call_relax2xla_products_multiply_joined(
+    const relax2xla::Argument* arguments, int32_t count, char* message, size_t size) {
+  return relax2xla::guarded([&] { return multiply_joined(arguments, count); }, message, size);
+}
