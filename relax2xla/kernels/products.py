@@ -335,6 +335,8 @@ Described: TypeAlias = Convolution | Product | JoinedProduct | Winograd
 
 #: What a call joins, at most.
 PARTS: Final = 64
+#: Rows of a product whose time is that of reading the weight, as ``kFewRows`` of few_rows.h.
+FEW_ROWS: Final = 4
 #: Results of a patch along an axis.
 SIZES: Final = (2, 4)
 

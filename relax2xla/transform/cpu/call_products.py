@@ -28,6 +28,7 @@ from relax2xla.ir.op import is_op as is_call
 from relax2xla.kernels.native import ENDINGS, may_call
 from relax2xla.kernels.products import (
     FAMILY,
+    FEW_ROWS,
     PANEL,
     PARTS,
     SMALL,
@@ -271,6 +272,8 @@ class _Calls(Sites):
         made = JoinedProduct(tuple(given), own, described.results, scaled is not None)
         if not (scaled or one_reads) or made.problem() or made.channels != channels:
             return None
+        if math.prod(given) <= FEW_ROWS:
+            return None
         more = list(parts[1:])
         if relu and shifted and scaled:
             rows = [R.reshape(v, (1, channels)) for v in (scaled[2], shifted[2])]
@@ -332,16 +335,23 @@ def _parts_of(m: Match, value: Expr) -> list[Expr]:
     todo = [value]
     while todo and len(found) + len(todo) <= PARTS:
         one = todo.pop()
-        call, dims = m.bound(one), _known(one)
-        joins = isinstance(call, Call) and is_call(call, "relax.concat") and dims is not None
-        if not joins or call_attrs(call)["axis"] not in (-1, len(dims or ()) - 1):
+        call = m.bound(one)
+        fields = _joined_fields(m, call) if isinstance(call, Call) else None
+        if fields is None:
             found.append(one)
-            continue
-        fields = m.bound(call.args[0])
-        if not isinstance(fields, Tuple) or any(_known(f) is None for f in fields.fields):
-            return [value]
-        todo += reversed(fields.fields)
+        else:
+            todo += reversed(fields)
     return [value] if todo else found
+
+
+def _joined_fields(m: Match, call: Call) -> Sequence[Expr] | None:
+    """What a call joins along the last axis, all of float32; None for another call."""
+    if not is_call(call, "relax.concat"):
+        return None
+    fields, rank = m.bound(call.args[0]), len(_known(call) or ())
+    if not isinstance(fields, Tuple) or call_attrs(call)["axis"] not in (-1, rank - 1):
+        return None
+    return fields.fields if all(map(_known, fields.fields)) else None
 
 
 def joined(given: Sequence[Expr], prepared: bool) -> Expr:

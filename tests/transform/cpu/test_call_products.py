@@ -449,3 +449,115 @@ def test_planes_that_are_put_in_order_first() -> None:
         kinds = [given for kind, given in found(CallProducts(winograd=False)(mod))]
         assert kinds
         assert not any("planes" in given for given in kinds)
+
+
+# -- products of what is joined --------------------------------------------------------------------
+def joined(x: rx.Expr, *more: rx.Expr, axis: int = 3) -> rx.Expr:
+    return R.concat([x, *more], axis=axis)
+
+
+def prepared(x: rx.Expr) -> rx.Expr:
+    channels = x.struct_info.shape[-1]
+    return R.nn.relu(R.add(R.multiply(x, weight(channels)), weight(1, 1, 1, channels)))
+
+
+def wide(x: rx.Expr, results: int = 48) -> rx.Expr:
+    return R.matmul(x, weight(x.struct_info.shape[-1], results))
+
+
+JOINED: dict[str, tuple[Body, dict[str, Any], int]] = {
+    "two": (lambda x: wide(joined(x, R.exp(x))), {"prepared": False}, 2),
+    "the last axis": (lambda x: wide(joined(x, R.exp(x), axis=-1)), {"prepared": False}, 2),
+    "nested": (lambda x: wide(joined(joined(x, R.tanh(x)), x)), {"prepared": False}, 3),
+    "prepared": (lambda x: wide(prepared(joined(x, R.exp(x)))), {"prepared": True}, 2),
+    "one": (lambda x: wide(prepared(x)), {"prepared": True}, 1),
+    "read twice": (
+        lambda x: R.add(wide(prepared(y := joined(x, R.exp(x)))), R.sum(y)),
+        {"prepared": True},
+        2,
+    ),
+    "what follows": (
+        lambda x: R.nn.relu(R.add(wide(prepared(joined(x, x))), weight(48))),
+        {"prepared": True, "ending": "relu"},
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_products_of_what_is_joined(name: str) -> None:
+    body, attributes, parts = JOINED[name]
+    mod = default()(module(body))
+    assert well_formed(mod)
+    kinds = found(mod)
+    ((kind, given),) = (k for k in kinds if k[0] in ("joined", "product", "convolution"))
+    assert kind == "joined"
+    assert attributes.items() <= given.items()
+    call = next(b.value for b in bindings_of(mod["main"].body) if "joined" in str(b.value))
+    assert isinstance(call, rx.Call)
+    assert len(call.args) == parts + given["prepared"] + 3
+
+
+PLAIN: dict[str, Body] = {
+    "another axis": lambda x: wide(joined(x, R.exp(x), axis=2)),
+    "another reader": lambda x: R.add(wide(y := joined(x, R.exp(x))), R.sum(y)),
+    "relu read twice": lambda x: R.add(wide(y := prepared(x)), R.sum(y)),
+    "no relu": lambda x: wide(R.add(R.multiply(x, weight(32)), weight(32))),
+    "a scale that an argument decides": lambda x: wide(
+        R.nn.relu(R.add(R.multiply(x, R.mean(x, [0, 1, 2])), weight(32)))
+    ),
+    "a scale of pixels": lambda x: wide(
+        R.nn.relu(R.add(R.multiply(x, weight(1, 12, 12, 1)), weight(32)))
+    ),
+    "many": lambda x: wide(joined(*[x] * 65)),
+    "few rows": lambda x: wide(R.concat([R.mean(x, [1, 2])] * 40, axis=1), 480),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_products_that_join_nothing(name: str) -> None:
+    kinds = [kind for kind, _ in found(default()(module(PLAIN[name])))]
+    assert "product" in kinds
+    assert "joined" not in kinds
+
+
+def test_layers_that_join_what_is_before_them() -> None:
+    """A block of DenseNet from torch: one copy less for each layer, and torch's values."""
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+
+    class Dense(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first = nn.Conv2d(3, 32, 3, padding=1)
+            self.layers = nn.ModuleList(
+                nn.Sequential(
+                    nn.BatchNorm2d(32 + 16 * i),
+                    nn.ReLU(),
+                    nn.Conv2d(32 + 16 * i, 48, 1, bias=False),
+                    nn.BatchNorm2d(48),
+                    nn.ReLU(),
+                    nn.Conv2d(48, 16, 3, padding=1, bias=False),
+                )
+                for i in range(3)
+            )
+
+        def forward(self, x: Any) -> Any:
+            found = [self.first(x)]
+            for layer in self.layers:
+                found.append(layer(torch.cat(found, 1)))
+            return torch.cat(found, 1)
+
+    net, x = Dense().eval(), torch.randn(1, 3, 20, 20)
+    for norm in net.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2)
+            nn.init.uniform_(norm.weight, -1, 1)
+            nn.init.normal_(norm.bias)
+    mod = from_exported_program(torch.export.export(net, (x,)))
+    calls = [given for kind, given in found(default()(mod)) if kind == "joined"]
+    assert [given["ending"] for given in calls] == ["relu"] * 3
+    (got,) = rx.VirtualMachine(rx.build(mod, "cpu"))["main"](x.numpy())
+    np.testing.assert_allclose(np.asarray(got), net(x).detach().numpy(), rtol=2e-5, atol=2e-5)
