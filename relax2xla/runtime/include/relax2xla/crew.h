@@ -32,7 +32,7 @@ namespace relax2xla {
 /* Wait until `done()`, for about this long, while others run. */
 template <typename Done>
 bool look_out(Done done) {
-  constexpr std::chrono::microseconds kPatience{100};
+  constexpr std::chrono::microseconds kPatience{250};
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (!done()) {
     if (std::chrono::steady_clock::now() > end) return false;

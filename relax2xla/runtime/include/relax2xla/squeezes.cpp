@@ -27,7 +27,7 @@ using relax2xla::Vector;
 // Pixels of a piece.
 constexpr int64_t kPiece = 64;
 // Numbers that are worth a thread, and of the images that are computed together.
-constexpr int64_t kWorth = 48 * 1024, kNear = 256 * 1024;
+constexpr int64_t kWorth = 24 * 1024, kNear = 256 * 1024;
 
 constexpr int64_t over(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
