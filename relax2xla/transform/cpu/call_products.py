@@ -164,7 +164,7 @@ class _Calls(Sites):
         return ended(R.add(made, added) if described.added else made, described.ending)
 
     def _convolution(self, m: Match) -> Expr | None:
-        if not is_known(m.call) or not m.from_constants(m[_w]):
+        if not is_known(m.call):
             return None
         w = Windows(m.call, m.var, m.bind)
         if w.dtype != "float32" or w.layouts != LAYOUTS:
@@ -199,7 +199,7 @@ class _Calls(Sites):
 
     def _product(self, m: Match, x: Expr, weight: Expr) -> Expr | None:
         given, matrix = _known(x), _known(weight)
-        if not given or not matrix or len(matrix) != 2 or not m.from_constants(weight):
+        if not given or not matrix or len(matrix) != 2:
             return None
         return self._call(m, Product(given, matrix[1]), x, weight)
 
@@ -212,7 +212,7 @@ class _Calls(Sites):
         if is_linear(subscripts, "io"):
             return self._product(m, x, weight)
         given, matrix = _known(x), _known(weight)
-        if not is_linear(subscripts) or not m.from_constants(weight) or not given or not matrix:
+        if not is_linear(subscripts) or not given or not matrix:
             return None
         return self._call(m, Product(given, matrix[0]), x, weight, "first")
 
@@ -222,7 +222,7 @@ class _Calls(Sites):
             site = self.open(m, at)
             if site is None or not site.described.lies or site.added is not None:
                 continue
-            if site.scale is not None or not m.from_constants(scale):
+            if site.scale is not None or not (self.at_load or m.from_constants(scale)):
                 continue
             flat = self.along_results(m, site, scale)
             if flat is None:
@@ -241,7 +241,10 @@ class _Calls(Sites):
         weight: Expr,
         lies: str = "last",
     ) -> Expr | None:
-        if not self.at_load and described.groups == 1:
+        is_constant = m.from_constants(weight)
+        if not is_constant and (described.groups > 1 or not self.at_load or m.from_constants(x)):
+            return None
+        if described.groups == 1 and not (is_constant and self.at_load):
             weight, lies = _before_turned(m, weight, lies)
             made = self._chosen(replace(described, lies=lies))
             return None if made is None else self.composite(m, Site(made, x, weight))
@@ -286,7 +289,7 @@ class _Calls(Sites):
         """What computes it best here; None: its form in rows."""
         if described.problem():
             return None
-        if self.choose is not None and self.at_load and described.groups == 1:
+        if self.choose is not None and not described.lies and described.groups == 1:
             # Small ones are not worth a measurement: they go with the large ones.
             if described.multiplications >= _TUNED:
                 return self.choose(described)
@@ -306,13 +309,25 @@ _RESULTS_LAST: Final = {2: (1, 0), 4: (2, 3, 1, 0)}
 
 def _before_turned(m: Match, weight: Expr, lies: str) -> tuple[Expr, str]:
     """A weight before it was transposed for what reads it, and how it lies there."""
-    value = m.bound(weight)
-    if lies != "last" or not isinstance(value, Call) or not is_call(value, "relax.permute_dims"):
+    value, dims = m.bound(weight), _known(weight) or ()
+    if lies != "last" or not isinstance(value, Call):
         return weight, lies
-    given = value.args[0]
-    rank = len(_known(given) or ())
-    axes = call_attrs(value)["axes"] or range(rank)[::-1]
-    return (given, "first") if tuple(axes) == _RESULTS_LAST.get(rank) else (weight, lies)
+    if is_call(value, "relax.reshape") and len(dims) == 2:
+        # Windows of one pixel, of which a matrix was made after they were transposed.
+        window = m.bound(value.args[0])
+        given = _transposed(window, (1, 0, 2, 3))
+        if given is not None and _known(window) == (*dims, 1, 1):
+            return m.bind("matrix", R.reshape(given, dims[::-1])), "first"
+    given = _transposed(value, _RESULTS_LAST.get(len(dims), ()))
+    return (weight, lies) if given is None else (given, "first")
+
+
+def _transposed(value: Expr, wanted: tuple[int, ...]) -> Expr | None:
+    """What ``permute_dims`` with the axes that are wanted turns to ``value``."""
+    if not isinstance(value, Call) or not is_call(value, "relax.permute_dims"):
+        return None
+    axes = call_attrs(value)["axes"] or range(len(wanted))[::-1]
+    return value.args[0] if tuple(axes) == wanted else None
 
 
 def _by_vector(

@@ -1,6 +1,6 @@
 """FoldBatchNorm: batch normalisation of inference becomes a scale and a shift of weights.
 
-After a convolution the scale goes into the convolution's weights. All of it is arithmetic on
+After a convolution with constant weights the scale goes into these. All of it is arithmetic on
 weights alone, which ``lift_weights`` computes once at load::
 
     batch_norm(conv(x, w)) = conv(x, w * s) + (beta - mean * s),  s = gamma / sqrt(var + eps)
@@ -39,8 +39,9 @@ class FoldBatchNorm(FunctionPass):
     """Fold ``nn.batch_norm`` with ``training=False`` into the convolution before it, or into one
     multiplication and addition. Results change by rounding only.
 
-    ``into_weights``: where there is a convolution; else a multiplication of its result, which XLA
-    joins with what follows, is all. That is for weights that come with each call.
+    ``into_weights``: where there is a convolution with constant weights; else a multiplication of
+    its result, which XLA joins with what follows, is all. That is for weights that come with each
+    call, as arguments always do.
     """
 
     def __init__(self, into_weights: bool = True) -> None:
@@ -57,7 +58,7 @@ class FoldBatchnormToConv2D(FunctionPass):
 
     For inference: the moving statistics are used, whatever ``training`` says. Functions with the
     attribute ``Primitive`` stay. Results change by rounding only. FoldBatchNorm, which ``build``
-    runs, does more: any convolution, weights of any kind, and batch norms without one.
+    runs, does more: any convolution, and batch norms without one or with weights of any kind.
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
@@ -79,15 +80,16 @@ def _folded(m: Match) -> Expr | None:
     before = m.bound(m[_data])
     if m.uses(m[_data]) != 1 or not isinstance(before, Call):
         return _scaled_and_shifted(m, m.call, None)
-    if _is_before(before, m.call):
+    if _is_before(before, m.call) and m.from_constants(before.args[1]):
         m.drop(m[_data])
         return _scaled_and_shifted(m, m.call, before)
     if is_call(before, "relax.add"):
         for inner, bias in (before.args, before.args[::-1]):
             conv = m.bound(inner)
-            along = isinstance(conv, Call) and _is_before(conv, m.call) and m.uses(inner) == 1
-            if along and _is_vector_along(bias, m.call) and m.from_constants(bias):
-                assert isinstance(conv, Call)
+            if not isinstance(conv, Call) or not _is_before(conv, m.call) or m.uses(inner) != 1:
+                continue
+            constant = m.from_constants(bias) and m.from_constants(conv.args[1])
+            if constant and _is_vector_along(bias, m.call):
                 m.drop(m[_data])
                 m.drop(inner)
                 return _scaled_and_shifted(m, m.call, conv, bias)
