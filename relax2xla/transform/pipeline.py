@@ -26,6 +26,7 @@ from relax2xla.transform.cpu.sums import SumsAsProducts
 from relax2xla.transform.cpu.winograd import UseWinograd
 from relax2xla.transform.layout.channels_last import ChannelsLast
 from relax2xla.transform.layout.feature_major import FeatureMajor, reads_weights_as_they_lie
+from relax2xla.transform.layout.plain_convolutions import PlainConvolutions
 from relax2xla.transform.lower.origins import RestoreOperators
 from relax2xla.transform.lower.recover_reshape import RecoverReshape
 from relax2xla.transform.normal.canonicalize import CanonicalizeBindings
@@ -111,6 +112,8 @@ def default(
     passes.append(RecoverGroupNorm())
     # Before convolutions get other forms, where shapes are known already.
     passes.append(ComputeInIntegers())
+    if at_load and calls is not False:
+        passes.append(PlainConvolutions())
     if layout:
         passes.append(ChannelsLast(layout, weights_at_load=at_load))
     if at_load:

@@ -242,7 +242,7 @@ class _Calls(Sites):
         lies: str = "last",
     ) -> Expr | None:
         is_constant = m.from_constants(weight)
-        if not is_constant and (described.groups > 1 or not self.at_load or m.from_constants(x)):
+        if not is_constant and not self._reads_arguments(m, described, x):
             return None
         if described.groups == 1 and not (is_constant and self.at_load):
             weight, lies = _before_turned(m, weight, lies)
@@ -262,6 +262,18 @@ class _Calls(Sites):
         panels = m.bind("panels", packed(weight, made.groups))
         site = self._joining(m, made, x, panels) if isinstance(made, Product) else None
         return self.composite(m, site or Site(made, x, panels))
+
+    def _reads_arguments(self, m: Match, described: Convolution | Product, x: Expr) -> bool:
+        """Whether a call takes a weight that is no constant, and XLA does not do better.
+
+        A weight in groups is small beside what is done with it, and is laid out by XLA each time.
+        """
+        if not self.at_load or m.from_constants(x):
+            return False
+        # XLA's products read rows that were transposed as they lay before.
+        value = m.bound(x)
+        turned = isinstance(value, Call) and is_call(value, "relax.permute_dims")
+        return not (turned and isinstance(described, Product))
 
     def _joining(self, m: Match, described: Product, x: Expr, panels: Expr) -> Site | None:
         """The site of a product of what is joined, or was prepared by a batch norm and a relu."""

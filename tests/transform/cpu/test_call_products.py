@@ -561,3 +561,117 @@ def test_layers_that_join_what_is_before_them() -> None:
     assert [given["ending"] for given in calls] == ["relu"] * 3
     (got,) = rx.VirtualMachine(rx.build(mod, "cpu"))["main"](x.numpy())
     np.testing.assert_allclose(np.asarray(got), net(x).detach().numpy(), rtol=2e-5, atol=2e-5)
+
+
+# -- weights that are arguments --------------------------------------------------------------------
+def with_arguments(body: Callable[..., rx.Expr], *shapes: tuple[int, ...]) -> rx.IRModule:
+    """``main`` gives what ``body`` makes of an image and of an argument of each shape."""
+    params = [rx.Var(f"p{i}", T(shape)) for i, shape in enumerate((SHAPE, *shapes))]
+    builder = rx.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            made = builder.emit_output(builder.normalize(body(*params)))
+        builder.emit_func_output(made)
+    return builder.get()
+
+
+def nhwc(x: rx.Expr, w: rx.Expr, **options: Any) -> rx.Expr:
+    return R.nn.conv2d(x, w, data_layout="NHWC", kernel_layout="HWIO", **options)
+
+
+ARGUMENTS: dict[str, tuple[rx.IRModule, str, dict[str, Any]]] = {
+    "product": (with_arguments(R.matmul, (32, 64)), "product", {"lies": "last"}),
+    "linear": (
+        with_arguments(lambda x, w: R.matmul(x, R.permute_dims(w)), (64, 32)),
+        "product",
+        {"lies": "first"},
+    ),
+    "bias": (
+        with_arguments(lambda x, w, b: R.nn.relu(R.add(R.matmul(x, w), b)), (32, 64), (64,)),
+        "product",
+        {"lies": "last", "ending": "relu"},
+    ),
+    "scale": (
+        with_arguments(lambda x, w, s: R.multiply(R.matmul(x, w), s), (32, 64), (64,)),
+        "product",
+        {"lies": "last", "scaled": True},
+    ),
+    "convolution": (
+        with_arguments(lambda x, w: nhwc(x, w, strides=2), (3, 3, 32, 48)),
+        "convolution",
+        {"lies": "last"},
+    ),
+    "planes": (
+        with_arguments(
+            lambda x, w: R.nn.conv2d(R.permute_dims(x, (0, 3, 1, 2)), w), (64, 32, 1, 1)
+        ),
+        "product",
+        {"lies": "first"},
+    ),
+    "groups": (
+        with_arguments(lambda x, w: nhwc(x, w, groups=4), (3, 3, 8, 48)),
+        "convolution",
+        {"groups": 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_weights_that_are_arguments(name: str) -> None:
+    mod, kind, attributes = ARGUMENTS[name]
+    calls = found(default()(mod))
+    assert [k for k, _ in calls] == [kind]
+    assert attributes.items() <= calls[0][1].items()
+    shapes = [p.struct_info.dims for p in mod["main"].params]
+    given = [RNG.standard_normal(shape, "float32") for shape in shapes]
+    got = rx.VirtualMachine(rx.build(mod, "cpu"))["main"](*given)
+    expected = np.asarray(evaluate(mod["main"], given))
+    np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-4, atol=1e-4)
+
+
+def rows_transposed(x: rx.Expr) -> rx.Expr:
+    return R.permute_dims(R.reshape(x, (32, 144)))
+
+
+LEFT: dict[str, rx.IRModule] = {
+    "rows that are constant": with_arguments(
+        lambda x, w: R.matmul(weight(500, 144), R.reshape(x, (144, 32))), (1,)
+    ),
+    "rows that were transposed": with_arguments(
+        lambda x, w: R.matmul(rows_transposed(x), w), (32, 96)
+    ),
+    "a matrix for each image": with_arguments(R.matmul, (1, 12, 32, 64)),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_products_of_arguments_that_xla_computes_better(name: str) -> None:
+    assert not found(CallProducts()(LEFT[name]))
+
+
+def test_batch_norms_behind_weights_that_are_arguments() -> None:
+    """Detached parameters, as TVM's programs have them: torch's values, and no weight is scaled."""
+    torch = pytest.importorskip("torch")
+    from relax2xla.frontend import detach_params
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(16, 32, 3, padding=1, bias=False),
+        torch.nn.BatchNorm2d(32),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(32, 64, 1),
+        torch.nn.BatchNorm2d(64),
+    ).eval()
+    for norm in (net[1], net[4]):
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    x = torch.randn(1, 16, 14, 14)
+    exported = torch.export.export(net, (x,))
+    mod, params = detach_params(from_exported_program(exported, keep_params_as_input=True))
+    calls = [given for _, given in found(default()(mod))]
+    assert [(c["lies"], c["scaled"], c["ending"]) for c in calls] == [
+        ("first", True, "relu"),
+        ("first", True, ""),
+    ]
+    (got,) = rx.VirtualMachine(rx.build(mod, "cpu"))["main"](x.numpy(), *params["main"])
+    np.testing.assert_allclose(np.asarray(got), net(x).detach().numpy(), rtol=2e-5, atol=2e-5)
