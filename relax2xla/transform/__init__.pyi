@@ -29,6 +29,7 @@ from relax2xla.transform.cpu.call_attention import CallAttention as CallAttentio
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise as CallDepthwise
 from relax2xla.transform.cpu.call_norms import CallNorms as CallNorms
 from relax2xla.transform.cpu.call_onednn import CallOneDnn as CallOneDnn
+from relax2xla.transform.cpu.call_products import CallGivenProducts as CallGivenProducts
 from relax2xla.transform.cpu.call_products import CallProducts as CallProducts
 from relax2xla.transform.cpu.call_recurrences import CallRecurrences as CallRecurrences
 from relax2xla.transform.cpu.call_squeezes import CallSqueezes as CallSqueezes

@@ -11,7 +11,7 @@ from relax2xla.transform.cpu.call_attention import CallAttention
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise
 from relax2xla.transform.cpu.call_norms import CallNorms
 from relax2xla.transform.cpu.call_onednn import CallOneDnn
-from relax2xla.transform.cpu.call_products import CallProducts, Choose
+from relax2xla.transform.cpu.call_products import CallGivenProducts, CallProducts, Choose
 from relax2xla.transform.cpu.call_recurrences import CallRecurrences
 from relax2xla.transform.cpu.call_squeezes import CallSqueezes
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
@@ -37,6 +37,7 @@ from relax2xla.transform.params.fold_batch_norm import FoldBatchNorm
 # What the default pipeline runs over the functions that the machine has specialised.
 STATIC: Final[tuple[type[Pass], ...]] = (
     ComputeInIntegers,
+    CallGivenProducts,
     ExpandFewChannels,
     CallAttention,
     CallDepthwise,
@@ -51,7 +52,7 @@ STATIC: Final[tuple[type[Pass], ...]] = (
     CallNorms,
 )
 # What gives functions of JAX nothing where there are no calls: they are differentiated as written.
-_CALLS_ALONE: Final = (CallAttention, CallNorms)
+_CALLS_ALONE: Final = (CallAttention, CallGivenProducts, CallNorms)
 
 
 class Pipeline(Sequential):

@@ -1,9 +1,10 @@
-"""CallProducts: convolutions and products with constant weights, as composites.
+"""CallProducts: convolutions and products with weights, as composites.
 
 XLA:CPU gives products to YNNPACK or Eigen, each with a loop of its own behind it for a bias, an
 addition and an activation, and convolves planes by Eigen's copies of them. A function in C++ reads
 pixels where they lie and finishes a tile of results while it is in the nearest cache; weights are
-laid out for it once, at load. Those that come with each call it reads as they lie.
+laid out for it once, at load. Those that come with each call it reads as they lie, also where sizes
+are symbolic until a call tells them (CallGivenProducts).
 
 As with oneDNN (:mod:`relax2xla.transform.cpu.call_onednn`) programs hold composites with their
 forms in rows, and the choice is made where they run (:mod:`relax2xla.vm.pjrt.native_calls`).
@@ -66,15 +67,17 @@ _TUNED: Final = 200_000
 
 @register(opt_level=2, platform="cpu", one_device=True)
 class CallProducts(Pass):
-    """Make composites of convolutions and products with constant weights, static shapes.
+    """Make composites of convolutions and products with weights, static shapes.
 
-    In NHWC and HWIO, in float32; with a bias, an addition and an activation behind
-    them. Exact up to the order of the additions, and in activations within 2e-7 of the input. Which
-    these are says :func:`relax2xla.kernels.products.pays`. ``winograd``: 3x3 windows by Winograd's
-    minimal filtering where that is faster, whose rounding is about 1e-6 of the largest value.
-    ``at_load``: whether weights are laid out once; else the functions read them as they lie, and
-    scale the results as a batch norm does. ``choose``: what says instead which form is best, None
-    for rows, of calls whose weights are laid out once.
+    In NHWC and HWIO, in float32; with a bias, an addition and an activation behind them. Weights
+    that are no constants are read as they lie. Exact up to the order of the additions, and in
+    activations within 2e-7 of the input. Which these are says
+    :func:`relax2xla.kernels.products.pays`. ``winograd``: 3x3 windows by Winograd's minimal
+    filtering where that is faster, whose rounding is about 1e-6 of the largest value.
+    ``at_load``: whether constant ones are laid out once; else, for functions of JAX, they are
+    read as they lie, too, results are scaled as a batch norm does, and all others are left.
+    ``choose``: what says instead which form is best, None for rows, of calls whose weights are
+    laid out once.
     """
 
     def __init__(
@@ -86,12 +89,28 @@ class CallProducts(Pass):
         """The functions with composites, and the functions that these name."""
         if not may_call():
             return mod
-        given = self.winograd, self.at_load, self.choose
+        # Functions of JAX have their weights as constants here.
+        given = self.winograd, self.at_load, self.choose, self.at_load
         return with_composites(mod, lambda name: _Calls(name, *given))
 
 
+@register(opt_level=2, stage="static", platform="cpu", one_device=True)
+class CallGivenProducts(Pass):
+    """Make the composites of CallProducts where sizes were symbolic: weights as they lie."""
+
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """The functions with composites, and the functions that these name."""
+        if not may_call():
+            return mod
+        # CallProducts has named composites by the names of functions alone.
+        return with_composites(mod, lambda n: _Calls(f"{n}.given", at_load=False, arguments=True))
+
+
 class _Calls(Sites):
-    """The composites of one function."""
+    """The composites of one function.
+
+    arguments: whether weights may be others than constants
+    """
 
     family = FAMILY
     adds = True
@@ -103,9 +122,11 @@ class _Calls(Sites):
         winograd: bool = True,
         at_load: bool = True,
         choose: Choose | None = None,
+        arguments: bool = False,
     ) -> None:
         super().__init__(name)
         self.winograd, self.at_load, self.choose = winograd, at_load, choose
+        self.arguments = arguments
         self._least: int | None = None
 
     def function(self, func: Function) -> Function:
@@ -222,7 +243,7 @@ class _Calls(Sites):
             site = self.open(m, at)
             if site is None or not site.described.lies or site.added is not None:
                 continue
-            if site.scale is not None or not (self.at_load or m.from_constants(scale)):
+            if site.scale is not None or not (self.arguments or m.from_constants(scale)):
                 continue
             flat = self.along_results(m, site, scale)
             if flat is None:
@@ -268,7 +289,7 @@ class _Calls(Sites):
 
         A weight in groups is small beside what is done with it, and is laid out by XLA each time.
         """
-        if not self.at_load or m.from_constants(x):
+        if not self.arguments or m.from_constants(x):
             return False
         # XLA's products read rows that were transposed as they lay before.
         value = m.bound(x)

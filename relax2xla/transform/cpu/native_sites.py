@@ -110,11 +110,7 @@ class Sites(ABC):
 
     def forms(self, func: Function) -> Mapping[GlobalVar, Function]:
         """The functions that the composites of ``func`` name."""
-        values = [b.value for b in bindings_deep(func.body) if isinstance(b, VarBinding)]
-        named = Op.get(_COMPOSITE)
-        used = {
-            call_attrs(v)["decomposition"] for v in values if isinstance(v, Call) and v.op is named
-        }
+        used = _named(func)
         return {GlobalVar(s): self.form(d) for d, s in self.symbols.items() if s in used}
 
     def form(self, described: Any) -> Function:
@@ -271,10 +267,11 @@ def _spelling(m: Match, sites: Mapping[Expr, Site]) -> _Spelling | None:
 def with_composites(mod: IRModule, kind: Callable[[str], Sites]) -> IRModule:
     """The functions of ``mod`` with composites, and the functions that these name."""
     new = dict(mod.functions)
+    forms = {name for func in mod.relax_functions().values() for name in _named(func)}
     for gvar, func in mod.relax_functions().items():
+        if gvar.name_hint in forms:
+            continue
         sites = kind(gvar.name_hint)
-        if sites.family.forms in gvar.name_hint:
-            continue  # what such a composite names already
         # What nobody reads would count as a second reader.
         clean = remove_all_unused(func)
         made = sites.function(clean)
@@ -282,6 +279,15 @@ def with_composites(mod: IRModule, kind: Callable[[str], Sites]) -> IRModule:
             new[gvar] = made
             new.update(sites.forms(made))
     return mod.replace(new) if len(new) > len(mod.functions) else mod
+
+
+def _named(func: Function) -> set[str]:
+    """The functions of rows that the composites of a function name."""
+    values = [b.value for b in bindings_deep(func.body) if isinstance(b, VarBinding)]
+    named = Op.get(_COMPOSITE)
+    return {
+        str(call_attrs(v)["decomposition"]) for v in values if isinstance(v, Call) and v.op is named
+    }
 
 
 def composite_of(

@@ -19,7 +19,7 @@ from relax2xla.runtime.compiler import has_compiler
 from relax2xla.script import from_source
 from relax2xla.testing import evaluate
 from relax2xla.transform import PassContext
-from relax2xla.transform.cpu.call_products import CallProducts
+from relax2xla.transform.cpu.call_products import CallGivenProducts, CallProducts
 from relax2xla.transform.normal.dead_code import DeadCodeElimination
 from relax2xla.transform.params.lift_weights import lift_weights
 from relax2xla.transform.pipeline import default
@@ -675,3 +675,45 @@ def test_batch_norms_behind_weights_that_are_arguments() -> None:
     ]
     (got,) = rx.VirtualMachine(rx.build(mod, "cpu"))["main"](x.numpy(), *params["main"])
     np.testing.assert_allclose(np.asarray(got), net(x).detach().numpy(), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["product", "linear", "convolution", "groups"])
+def test_sizes_that_calls_tell(name: str) -> None:
+    """The static pass reads all weights as they lie, and its forms have names of their own."""
+    mod, kind, attributes = ARGUMENTS[name]
+    made = CallGivenProducts()(mod)
+    ((got, given),) = found(made)
+    assert (got, attributes.items() <= given.items()) == (kind, True)
+    (form,) = (g.name_hint for g in made.functions if g.name_hint != "main")
+    assert form == "main.given.products.0"
+    # What is a form is none of its own.
+    assert CallGivenProducts()(made) is made
+
+
+def test_a_batch_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = rx.tir.Var("n", "int64")
+    x = rx.Var("x", T((n, 12, 12, 32)))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit_output(R.nn.relu(biased(linear(x))))
+        builder.emit_func_output(made)
+    mod = builder.get()
+    assert not found(default()(mod))
+    seen: list[Any] = []
+    transform = CallGivenProducts.transform_module
+
+    def noted(self: CallGivenProducts, mod: rx.IRModule, context: Any) -> rx.IRModule:
+        made = transform(self, mod, context)
+        seen.extend(found(made))
+        return made
+
+    monkeypatch.setattr(CallGivenProducts, "transform_module", noted)
+    machine = rx.VirtualMachine(rx.build(mod, "cpu"))
+    for size in (2, 3):
+        given = RNG.standard_normal((size, 12, 12, 32), "float32")
+        expected = np.asarray(evaluate(mod["main"], [given]))
+        np.testing.assert_allclose(machine["main"](given), expected, rtol=1e-4, atol=1e-4)
+    assert [(kind, given["lies"], given["ending"]) for kind, given in seen] == [
+        ("product", "first", "relu")
+    ] * 2
