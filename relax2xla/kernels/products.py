@@ -460,6 +460,11 @@ SQUEEZED: Final = 100
 # beside XLA's product of a weight that comes with the call: results first, 5 to 64 pixels 0.5 to
 # 0.7, 128 0.76, 400 1.0; results last, 8 pixels 1.1 to 1.25, 16 0.8 to 1.0, 32 0.7, 400 0.97.
 _LEAST_PIXELS: Final[Mapping[str, int]] = {"first": 5, "last": 16}
+#: Rows of a product from which a call beats XLA where weights were laid out for that at load, as
+#: those of programs of symbolic sizes are. One core with AVX-512 and AMX, 768 to 5,632 channels,
+#: (out, in): 16 rows 1.04 to 1.6, 24 0.6 to 0.9, 64 0.7 to 1.0, 2,048 0.65 to 0.8. A matrix (in,
+#: out) XLA reads as fast as it multiplies: 1.1 to 1.9, up to 64 rows, 0.7 to 1.2 beyond.
+LAID_OUT: Final = 24
 # Channels of a group that are few: tiles are too small.
 _FEW_CHANNELS: Final = 8
 

@@ -30,6 +30,7 @@ from relax2xla.kernels.native import ENDINGS, may_call
 from relax2xla.kernels.products import (
     FAMILY,
     FEW_ROWS,
+    LAID_OUT,
     PANEL,
     PARTS,
     SMALL,
@@ -267,6 +268,9 @@ class _Calls(Sites):
             return None
         if described.groups == 1 and not (is_constant and self.at_load):
             weight, lies = _before_turned(m, weight, lies)
+            given = isinstance(described, Product) and self.arguments
+            if given and not self._beats(described, lies):
+                return None
             made = self._chosen(replace(described, lies=lies))
             return None if made is None else self.composite(m, Site(made, x, weight))
         made = self._chosen(described)
@@ -295,6 +299,11 @@ class _Calls(Sites):
         value = m.bound(x)
         turned = isinstance(value, Call) and is_call(value, "relax.permute_dims")
         return not (turned and isinstance(described, Product))
+
+    def _beats(self, described: Convolution | Product, lies: str) -> bool:
+        """Whether a product beats XLA's where a weight lies so and comes with the call."""
+        rows = described.result.shape[:-1]
+        return lies == "first" and (self.at_load or math.prod(rows) >= LAID_OUT)
 
     def _joining(self, m: Match, described: Product, x: Expr, panels: Expr) -> Site | None:
         """The site of a product of what is joined, or was prepared by a batch norm and a relu."""

@@ -575,26 +575,30 @@ def with_arguments(body: Callable[..., rx.Expr], *shapes: tuple[int, ...]) -> rx
     return builder.get()
 
 
+def of_rows(x: rx.Expr, w: rx.Expr) -> rx.Expr:
+    return R.matmul(x, R.permute_dims(w))
+
+
 def nhwc(x: rx.Expr, w: rx.Expr, **options: Any) -> rx.Expr:
     return R.nn.conv2d(x, w, data_layout="NHWC", kernel_layout="HWIO", **options)
 
 
 ARGUMENTS: dict[str, tuple[rx.IRModule, str, dict[str, Any]]] = {
-    "product": (with_arguments(R.matmul, (32, 64)), "product", {"lies": "last"}),
+    "product": (with_arguments(of_rows, (64, 32)), "product", {"lies": "first"}),
     "linear": (
-        with_arguments(lambda x, w: R.matmul(x, R.permute_dims(w)), (64, 32)),
+        with_arguments(lambda x, w: R.einsum((x, w), "abcy,zy->abcz"), (64, 32)),
         "product",
         {"lies": "first"},
     ),
     "bias": (
-        with_arguments(lambda x, w, b: R.nn.relu(R.add(R.matmul(x, w), b)), (32, 64), (64,)),
+        with_arguments(lambda x, w, b: R.nn.relu(R.add(of_rows(x, w), b)), (64, 32), (64,)),
         "product",
-        {"lies": "last", "ending": "relu"},
+        {"lies": "first", "ending": "relu"},
     ),
     "scale": (
-        with_arguments(lambda x, w, s: R.multiply(R.matmul(x, w), s), (32, 64), (64,)),
+        with_arguments(lambda x, w, s: R.multiply(of_rows(x, w), s), (64, 32), (64,)),
         "product",
-        {"lies": "last", "scaled": True},
+        {"lies": "first", "scaled": True},
     ),
     "convolution": (
         with_arguments(lambda x, w: nhwc(x, w, strides=2), (3, 3, 32, 48)),
@@ -638,8 +642,9 @@ LEFT: dict[str, rx.IRModule] = {
         lambda x, w: R.matmul(weight(500, 144), R.reshape(x, (144, 32))), (1,)
     ),
     "rows that were transposed": with_arguments(
-        lambda x, w: R.matmul(rows_transposed(x), w), (32, 96)
+        lambda x, w: of_rows(rows_transposed(x), w), (96, 32)
     ),
+    "a matrix (in, out)": with_arguments(R.matmul, (32, 64)),
     "a matrix for each image": with_arguments(R.matmul, (1, 12, 32, 64)),
 }
 
@@ -688,6 +693,14 @@ def test_sizes_that_calls_tell(name: str) -> None:
     assert form == "main.given.products.0"
     # What is a form is none of its own.
     assert CallGivenProducts()(made) is made
+
+
+def test_few_rows_whose_weights_were_laid_out() -> None:
+    def rows(count: int) -> rx.IRModule:
+        each = 4608 // count
+        return with_arguments(lambda x, w: of_rows(R.reshape(x, (count, each)), w), (256, each))
+
+    assert [len(found(CallGivenProducts()(rows(count)))) for count in (16, 24)] == [0, 1]
 
 
 def test_a_batch_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
