@@ -102,7 +102,7 @@ def default(
     C++, which JAX neither differentiates nor maps; None: unless it is ``for_jax``.
     ``choose``: what says which form of a convolution or product is best; None: measured facts.
     """
-    at_load = not for_jax
+    at_load, filters = not for_jax, winograd is not False
     passes: list[Pass] = [
         RestoreOperators(),
         InlineSymbolicFunctions(),
@@ -121,16 +121,18 @@ def default(
         passes.append(CallRecurrences())
     may_call = at_load if calls is None else calls
     if may_call:
-        passes.append(CallProducts(winograd is not False, at_load, choose))
+        passes.append(CallProducts(filters, at_load, choose))
         if at_load:
             passes.append(CallSqueezes())
-    if winograd is not False:
+    if filters:
         passes.append(UseWinograd(measured=winograd is None, at_load=at_load))
     if for_jax:
         passes.append(KernelsAsGiven())
     passes.append(FuseTransposeMatmul(reads_weights_as_they_lie if at_load else None))
     passes.append(DeadCodeElimination(keep_foreign=True))
-    kinds = [p for p in STATIC if may_call or p not in _CALLS_ALONE]
+    # Files name static passes without what they were told: one that filters is left out.
+    left_out = {*(() if may_call else _CALLS_ALONE), *(() if filters else (CallGivenProducts,))}
+    kinds = [p for p in STATIC if p not in left_out]
     static = [FeatureMajor(eigen=False) if for_jax and p is FeatureMajor else p() for p in kinds]
     return Pipeline(passes, static, name="default")
 

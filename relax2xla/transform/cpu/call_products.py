@@ -1,10 +1,10 @@
-"""CallProducts: convolutions and products with weights, as composites.
+"""CallProducts and CallGivenProducts: convolutions and products with weights, as composites.
 
 XLA:CPU gives products to YNNPACK or Eigen, each with a loop of its own behind it for a bias, an
 addition and an activation, and convolves planes by Eigen's copies of them. A function in C++ reads
 pixels where they lie and finishes a tile of results while it is in the nearest cache; weights are
-laid out for it once, at load. Those that come with each call it reads as they lie, also where sizes
-are symbolic until a call tells them (CallGivenProducts).
+laid out for it once, at load. Those that come with each call, which are not known then, and those
+of programs whose sizes are not, it reads as they lie.
 
 As with oneDNN (:mod:`relax2xla.transform.cpu.call_onednn`) programs hold composites with their
 forms in rows, and the choice is made where they run (:mod:`relax2xla.vm.pjrt.native_calls`).
@@ -68,17 +68,15 @@ _TUNED: Final = 200_000
 
 @register(opt_level=2, platform="cpu", one_device=True)
 class CallProducts(Pass):
-    """Make composites of convolutions and products with weights, static shapes.
+    """Make composites of convolutions and products with constant weights, static shapes.
 
-    In NHWC and HWIO, in float32; with a bias, an addition and an activation behind them. Weights
-    that are no constants are read as they lie. Exact up to the order of the additions, and in
-    activations within 2e-7 of the input. Which these are says
-    :func:`relax2xla.kernels.products.pays`. ``winograd``: 3x3 windows by Winograd's minimal
+    In NHWC and HWIO, in float32; with a bias, an addition and an activation behind them. Exact up
+    to the order of the additions, and in activations within 2e-7 of the input. Which these are
+    says :func:`relax2xla.kernels.products.pays`. ``winograd``: 3x3 windows by Winograd's minimal
     filtering where that is faster, whose rounding is about 1e-6 of the largest value.
-    ``at_load``: whether constant ones are laid out once; else, for functions of JAX, they are
-    read as they lie, too, results are scaled as a batch norm does, and all others are left.
-    ``choose``: what says instead which form is best, None for rows, of calls whose weights are
-    laid out once.
+    ``at_load``: whether weights are laid out once; else, for functions of JAX, they are read as
+    they lie, and results are scaled as a batch norm does. ``choose``: what says instead which
+    form is best, None for rows, of calls whose weights are laid out once.
     """
 
     def __init__(
@@ -90,27 +88,30 @@ class CallProducts(Pass):
         """The functions with composites, and the functions that these name."""
         if not may_call():
             return mod
-        # Functions of JAX have their weights as constants here.
-        given = self.winograd, self.at_load, self.choose, self.at_load
+        given = self.winograd, self.at_load, self.choose
         return with_composites(mod, lambda name: _Calls(name, *given))
 
 
 @register(opt_level=2, stage="static", platform="cpu", one_device=True)
 class CallGivenProducts(Pass):
-    """Make the composites of CallProducts where sizes were symbolic: weights as they lie."""
+    """Make composites of convolutions and products whose weights are given as they lie.
+
+    That is of weights that are arguments, and of all where sizes were symbolic; otherwise as
+    CallProducts does.
+    """
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         """The functions with composites, and the functions that these name."""
         if not may_call():
             return mod
         # CallProducts has named composites by the names of functions alone.
-        return with_composites(mod, lambda n: _Calls(f"{n}.given", at_load=False, arguments=True))
+        return with_composites(mod, lambda n: _Calls(f"{n}.given", at_load=False, given=True))
 
 
 class _Calls(Sites):
     """The composites of one function.
 
-    arguments: whether weights may be others than constants
+    given: whether weights are what comes with a call, not what is a constant here
     """
 
     family = FAMILY
@@ -123,11 +124,11 @@ class _Calls(Sites):
         winograd: bool = True,
         at_load: bool = True,
         choose: Choose | None = None,
-        arguments: bool = False,
+        given: bool = False,
     ) -> None:
         super().__init__(name)
         self.winograd, self.at_load, self.choose = winograd, at_load, choose
-        self.arguments = arguments
+        self.given = given
         self._least: int | None = None
 
     def function(self, func: Function) -> Function:
@@ -244,7 +245,7 @@ class _Calls(Sites):
             site = self.open(m, at)
             if site is None or not site.described.lies or site.added is not None:
                 continue
-            if site.scale is not None or not (self.arguments or m.from_constants(scale)):
+            if site.scale is not None or not (self.given or m.from_constants(scale)):
                 continue
             flat = self.along_results(m, site, scale)
             if flat is None:
@@ -263,13 +264,11 @@ class _Calls(Sites):
         weight: Expr,
         lies: str = "last",
     ) -> Expr | None:
-        is_constant = m.from_constants(weight)
-        if not is_constant and not self._reads_arguments(m, described, x):
+        if not self.given and not m.from_constants(weight):
             return None
-        if described.groups == 1 and not (is_constant and self.at_load):
+        if not self.at_load and described.groups == 1:
             weight, lies = _before_turned(m, weight, lies)
-            given = isinstance(described, Product) and self.arguments
-            if given and not self._beats(described, lies):
+            if self.given and not self._beats(m, described, x, lies):
                 return None
             made = self._chosen(replace(described, lies=lies))
             return None if made is None else self.composite(m, Site(made, x, weight))
@@ -288,22 +287,18 @@ class _Calls(Sites):
         site = self._joining(m, made, x, panels) if isinstance(made, Product) else None
         return self.composite(m, site or Site(made, x, panels))
 
-    def _reads_arguments(self, m: Match, described: Convolution | Product, x: Expr) -> bool:
-        """Whether a call takes a weight that is no constant, and XLA does not do better.
-
-        A weight in groups is small beside what is done with it, and is laid out by XLA each time.
-        """
-        if not self.arguments or m.from_constants(x):
+    def _beats(self, m: Match, described: Convolution | Product, x: Expr, lies: str) -> bool:
+        """Whether a call beats XLA where a weight lies so and comes with the call."""
+        if m.from_constants(x):
             return False
+        if isinstance(described, Convolution):
+            return True
         # XLA's products read rows that were transposed as they lay before.
         value = m.bound(x)
         turned = isinstance(value, Call) and is_call(value, "relax.permute_dims")
-        return not (turned and isinstance(described, Product))
-
-    def _beats(self, described: Convolution | Product, lies: str) -> bool:
-        """Whether a product beats XLA's where a weight lies so and comes with the call."""
-        rows = described.result.shape[:-1]
-        return lies == "first" and (self.at_load or math.prod(rows) >= LAID_OUT)
+        # Few columns: features first, which are the rows then.
+        many = min(math.prod(described.result.shape[:-1]), described.results) >= LAID_OUT
+        return lies == "first" and many and not turned
 
     def _joining(self, m: Match, described: Product, x: Expr, panels: Expr) -> Site | None:
         """The site of a product of what is joined, or was prepared by a batch norm and a relu."""
