@@ -103,6 +103,7 @@ def default(
     ``choose``: what says which form of a convolution or product is best; None: measured facts.
     """
     at_load, filters = not for_jax, winograd is not False
+    may_call = at_load if calls is None else calls
     passes: list[Pass] = [
         RestoreOperators(),
         InlineSymbolicFunctions(),
@@ -113,13 +114,12 @@ def default(
     passes.append(RecoverGroupNorm())
     # Before convolutions get other forms, where shapes are known already.
     passes.append(ComputeInIntegers())
-    if at_load and calls is not False:
+    if at_load and may_call:
         passes.append(PlainConvolutions())
     if layout:
         passes.append(ChannelsLast(layout, weights_at_load=at_load))
     if at_load:
         passes.append(CallRecurrences())
-    may_call = at_load if calls is None else calls
     if may_call:
         passes.append(CallProducts(filters, at_load, choose))
         if at_load:

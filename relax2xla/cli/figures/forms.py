@@ -16,9 +16,10 @@ from relax2xla.cli.figures.layers import MOST, NAMELESS, cells, rates, roofline,
 from relax2xla.cli.process.console import out, table
 from relax2xla.ir import Call, Function, IRModule, Op, TensorStructInfo
 from relax2xla.ir.op import call_attrs
-from relax2xla.ir.rewrite import bindings_deep, post_order_deep
+from relax2xla.ir.rewrite import bindings_deep
 from relax2xla.kernels import recurrences
 from relax2xla.stablehlo.table import TABLE
+from relax2xla.transform.cpu.native_sites import named_forms
 from relax2xla.vm.plan.host_reasons import place
 
 _COMPOSITE: Final = "stablehlo.composite"
@@ -86,8 +87,10 @@ def forms(mod: IRModule) -> tuple[list[Form], list[str]]:
 
 
 def _forms_of(program: IRModule) -> Iterator[Form]:
-    rest, named = Cost(), _named(program)
-    for gvar, func in program.relax_functions().items():
+    functions, rest = program.relax_functions(), Cost()
+    # Their calls count what they compute.
+    named = {name for func in functions.values() for name in named_forms(func)}
+    for gvar, func in functions.items():
         if gvar.name_hint in named:
             continue
         for b in bindings_deep(func):
@@ -109,13 +112,6 @@ def _forms_of(program: IRModule) -> Iterator[Form]:
                 rest.bytes += cost.bytes
     if rest.bytes:
         yield Form(_REST, "", "", _XLA, rest.flops, rest.bytes)
-
-
-def _named(program: IRModule) -> set[str]:
-    """The functions that composites compute, which their calls count."""
-    nodes = (n for f in program.relax_functions().values() for n in post_order_deep(f))
-    calls = (n for n in nodes if isinstance(n, Call) and isinstance(n.op, Op))
-    return {str(c.attrs["decomposition"]) for c in calls if "decomposition" in c.attrs}
 
 
 def _composite(program: IRModule, call: Call, layer: str, moved: int) -> Form:

@@ -110,7 +110,7 @@ class Sites(ABC):
 
     def forms(self, func: Function) -> Mapping[GlobalVar, Function]:
         """The functions that the composites of ``func`` name."""
-        used = _named(func)
+        used = named_forms(func)
         return {GlobalVar(s): self.form(d) for d, s in self.symbols.items() if s in used}
 
     def form(self, described: Any) -> Function:
@@ -267,7 +267,7 @@ def _spelling(m: Match, sites: Mapping[Expr, Site]) -> _Spelling | None:
 def with_composites(mod: IRModule, kind: Callable[[str], Sites]) -> IRModule:
     """The functions of ``mod`` with composites, and the functions that these name."""
     new = dict(mod.functions)
-    forms = {name for func in mod.relax_functions().values() for name in _named(func)}
+    forms = {name for func in mod.relax_functions().values() for name in named_forms(func)}
     for gvar, func in mod.relax_functions().items():
         if gvar.name_hint in forms:
             continue
@@ -281,7 +281,7 @@ def with_composites(mod: IRModule, kind: Callable[[str], Sites]) -> IRModule:
     return mod.replace(new) if len(new) > len(mod.functions) else mod
 
 
-def _named(func: Function) -> set[str]:
+def named_forms(func: Function) -> set[str]:
     """The functions of rows that the composites of a function name."""
     values = [b.value for b in bindings_deep(func.body) if isinstance(b, VarBinding)]
     named = Op.get(_COMPOSITE)

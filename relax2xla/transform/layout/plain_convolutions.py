@@ -34,8 +34,7 @@ class PlainConvolutions(FunctionPass):
     """Write ``nn.conv2d_transpose`` with steps of 1 as ``nn.conv2d``, in NCHW and IOHW.
 
     Where the window is known and what is cut off at the borders is less than it; not of planes, of
-    which each group has one.
-    Exact up to the order of the additions.
+    which each group has one. Exact up to the order of the additions.
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:

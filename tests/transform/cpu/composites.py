@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import relax2xla as rx
 from relax2xla.ir import IRModule
@@ -20,10 +20,14 @@ def composites_of(mod: IRModule) -> list[str]:
 
 def module(body: Callable[[rx.Expr], rx.Expr], shape: tuple[int, ...]) -> IRModule:
     """``main`` gives what ``body`` makes of an argument of float32."""
-    x = rx.Var("x", rx.TensorStructInfo(shape))
+    return of_params(body, [rx.Var("x", rx.TensorStructInfo(shape))])
+
+
+def of_params(body: Callable[..., rx.Expr], params: Sequence[rx.Var]) -> IRModule:
+    """``main`` gives what ``body`` makes of its parameters."""
     builder = rx.BlockBuilder()
-    with builder.function("main", [x]):
+    with builder.function("main", params):
         with builder.dataflow():
-            made = builder.emit_output(builder.normalize(body(x)))
+            made = builder.emit_output(builder.normalize(body(*params)))
         builder.emit_func_output(made)
     return builder.get()

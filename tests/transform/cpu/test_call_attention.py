@@ -28,6 +28,8 @@ from relax2xla.transform.cpu.native_sites import composite_call
 from relax2xla.transform.cpu.strided import Strided, strided
 from relax2xla.transform.pipeline import get_pipeline
 
+from . import composites
+
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
 T = rx.TensorStructInfo
@@ -43,12 +45,7 @@ def _all_pay(monkeypatch: pytest.MonkeyPatch) -> None:
 def module(body: Made, shapes: Mapping[str, tuple[int, ...]], dtype: str = "float32") -> IRModule:
     """``main`` gives what ``body`` makes of arguments."""
     params = [rx.Var(name, T(shape, dtype)) for name, shape in shapes.items()]
-    builder = rx.BlockBuilder()
-    with builder.function("main", params):
-        with builder.dataflow():
-            made = builder.emit_output(builder.normalize(body(*params)))
-        builder.emit_func_output(made)
-    return builder.get()
+    return composites.of_params(body, params)
 
 
 def calls(mod: IRModule) -> list[Attention]:

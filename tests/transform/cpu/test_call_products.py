@@ -569,12 +569,7 @@ def test_layers_that_join_what_is_before_them() -> None:
 def with_arguments(body: Callable[..., rx.Expr], *shapes: tuple[int, ...]) -> rx.IRModule:
     """``main`` gives what ``body`` makes of an image and of an argument of each shape."""
     params = [rx.Var(f"p{i}", T(shape)) for i, shape in enumerate((SHAPE, *shapes))]
-    builder = rx.BlockBuilder()
-    with builder.function("main", params):
-        with builder.dataflow():
-            made = builder.emit_output(builder.normalize(body(*params)))
-        builder.emit_func_output(made)
-    return builder.get()
+    return composites.of_params(body, params)
 
 
 def of_rows(x: rx.Expr, w: rx.Expr) -> rx.Expr:

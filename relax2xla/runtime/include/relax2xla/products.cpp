@@ -490,23 +490,30 @@ void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bia
            ending, all, to[3], groups, nullptr, 0, {}, planes != 0});
 }
 
+/* A product of the rows that lie at `rows`, or nowhere yet, and a matrix: windows of one pixel. */
+Convolution product_of(const float* rows, const Weight& weight, const float* bias, const float* added,
+                       int64_t ending, const DLTensor* result) {
+  int64_t count = 1;
+  for (int32_t axis = 0; axis + 1 < result->ndim; ++axis) count *= result->shape[axis];
+  const int64_t channels = weight.channels, results = result->shape[result->ndim - 1];
+  return {rows,  weight, bias, added,    static_cast<float*>(result->data), 1, count, channels, 1,
+          count, results, count, 1, 1, 1, 1, 0, 0, 1, 1, ending, channels, results, 1, nullptr, 0, {}};
+}
+
 void multiply(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias,
               const DLTensor* added, int64_t lies, int64_t is_added, int64_t ending,
               const DLTensor* result) {
-  int64_t count = 1;
-  for (int32_t axis = 0; axis + 1 < rows->ndim; ++axis) count *= rows->shape[axis];
   const int64_t channels = rows->shape[rows->ndim - 1], results = result->shape[rows->ndim - 1];
   const float* const other = is_added ? numbers(added) : nullptr;
-  auto* const to = static_cast<float*>(result->data);
   const Weight matrix = weight_of(weight, bias, lies, 1, channels, results);
-  if (count <= relax2xla::kFewRows && matrix.is_packed()) {
-    relax2xla::FewRows{numbers(rows), matrix.numbers, numbers(bias), other, to, channels, results,
+  const Convolution all = product_of(numbers(rows), matrix, numbers(bias), other, ending, result);
+  if (all.pixels <= relax2xla::kFewRows && matrix.is_packed()) {
+    relax2xla::FewRows{all.image, matrix.numbers, all.bias, other, all.result, channels, results,
                        ending}
-        .compute(count);
+        .compute(all.pixels);
     return;
   }
-  compute({numbers(rows), matrix, numbers(bias), other, to, 1, count, channels, 1, count, results,
-           count, 1, 1, 1, 1, 0, 0, 1, 1, ending, channels, results, 1, nullptr, 0, {}});
+  compute(all);
 }
 
 /* Matrices, what they are multiplied by and what is added to them if they are `prepared`, the weight, the
@@ -530,13 +537,9 @@ int multiply_joined(const relax2xla::Argument* arguments, int32_t count) {
   }
   for (int i = 0; i < at; ++i)
     joined.matrices.push_back({numbers(tensor(i)), tensor(i)->shape[tensor(i)->ndim - 1]});
-  int64_t rows = 1;
-  for (int32_t axis = 0; axis + 1 < result->ndim; ++axis) rows *= result->shape[axis];
   const int64_t channels = joined.columns(), results = result->shape[result->ndim - 1];
-  Convolution all{nullptr, {panels, relax2xla::kInPanels, nullptr, 1, channels, results}, bias,
-                  is_added ? added : nullptr, static_cast<float*>(result->data), 1, rows, channels,
-                  1, rows, results, rows, 1, 1, 1, 1, 0, 0, 1, 1, ending, channels, results, 1, nullptr,
-                  0, {}};
+  const Weight weight{panels, relax2xla::kInPanels, nullptr, 1, channels, results};
+  Convolution all = product_of(nullptr, weight, bias, is_added ? added : nullptr, ending, result);
   all.joined = &joined;
   compute(all);
   return 0;
