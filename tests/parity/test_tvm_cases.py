@@ -48,5 +48,6 @@ def test_what_failed_is_held_against_the_table(
     assert tvm_cases.main("0.20", str(tmp_path)) == 1
     assert "no reason: test_op_nn.py::test_other" in capsys.readouterr().out
     assert tvm_cases.main("0.25", str(tmp_path)) == 1
+    assert tvm_cases.main("0.25", str(tmp_path / "none")) == 2
     found.pop("test_op_nn.py::test_other")
     assert tvm_cases.unexplained("0.20", found, table) == ([], [table[1]])

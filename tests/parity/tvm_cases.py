@@ -68,7 +68,11 @@ def unexplained(
 
 def main(version: str, folder: str) -> int:
     """Print what is not as the table says."""
-    lost, stale = unexplained(version, outcomes(Path(folder)), rows())
+    found = outcomes(Path(folder))
+    if not found:
+        sys.stdout.write(f"no cases in {folder}: it holds files of JSON lines (*.jsonl)\n")
+        return 2
+    lost, stale = unexplained(version, found, rows())
     out = [f"no reason: {case}" for case in lost]
     out += [f"none fails: {', '.join(sorted(r.files))}: {r.cases}" for r in stale]
     out.append(f"{len(lost)} without a reason, {len(stale)} rows of none\n")
