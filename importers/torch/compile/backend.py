@@ -34,6 +34,7 @@ from relax2xla.importers.torch.compile.graphs import (
     table,
     traced,
 )
+from relax2xla.importers.torch.compile.saved_images import channels_last
 from relax2xla.importers.torch.compile.xla_part import Part
 from relax2xla.importers.torch.engine.export import import_program
 from relax2xla.importers.torch.engine.graph_walk import Options, Walk
@@ -122,12 +123,21 @@ def _backend(
         fw_compiler=functools.partial(_compile, settings, forward=True),
         bw_compiler=functools.partial(_compile, settings),
         inference_compiler=functools.partial(_compile, settings, inference=True),
-        partition_fn=partitioned,
+        partition_fn=_partitioned,
         decompositions=table(),
     )
     attention = plain_attention() if torch.is_grad_enabled() else contextlib.nullcontext()
     with attention, corrected():
         return aot(graph, example_inputs)
+
+
+def _partitioned(
+    joint: GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any
+) -> tuple[GraphModule, GraphModule]:
+    """A joint graph as a forward and a backward one, with what goes from one to the other."""
+    forward, backward = partitioned(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+    channels_last(forward, backward, num_fwd_outputs)
+    return forward, backward
 
 
 def _compile(
