@@ -9,6 +9,7 @@ from relax2xla.transform.algebra.recover_group_norm import RecoverGroupNorm
 from relax2xla.transform.core import Pass, Sequential
 from relax2xla.transform.cpu.call_attention import CallAttention
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise
+from relax2xla.transform.cpu.call_gradients import CallGradients
 from relax2xla.transform.cpu.call_norms import CallNorms
 from relax2xla.transform.cpu.call_onednn import CallOneDnn
 from relax2xla.transform.cpu.call_products import CallGivenProducts, CallProducts, Choose
@@ -41,6 +42,7 @@ STATIC: Final[tuple[type[Pass], ...]] = (
     ExpandFewChannels,
     CallAttention,
     CallDepthwise,
+    CallGradients,
     CallOneDnn,
     ConvolvePlanes,
     ExpandDepthwise,
@@ -52,7 +54,7 @@ STATIC: Final[tuple[type[Pass], ...]] = (
     CallNorms,
 )
 # What gives functions of JAX nothing where there are no calls: they are differentiated as written.
-_CALLS_ALONE: Final = (CallAttention, CallGivenProducts, CallNorms)
+_CALLS_ALONE: Final = (CallAttention, CallGivenProducts, CallGradients, CallNorms)
 
 
 class Pipeline(Sequential):

@@ -74,42 +74,44 @@ def convolution_backward(
     to_input = to_weight = to_bias = None
     if output_mask[0]:
         to_input = _input_gradient(grad, x, weight, window, transposed, groups)
-    if output_mask[1] and not transposed and _is_one(x, grad, weight, window[2], groups):
-        to_weight = torch.ops.relax2xla_gradients.depthwise_weight(x, grad, weight, *window[:2])
-    elif output_mask[1]:
+    if output_mask[1]:
         one, other = (grad, x) if transposed else (x, grad)
-        to_weight = _weight_gradient(one, other, weight, window, groups)
+        whole = torch.ops.relax2xla_gradients.weight if _is_one(x, grad) else _weight_gradient
+        to_weight = whole(one, other, weight, *window, groups)
     if output_mask[2]:
         to_bias = grad.sum([0, *range(2, grad.ndim)])
     return to_input, to_weight, to_bias
 
 
-# A pass looks for this gradient as one operation (transform/cpu/depthwise.py); torch has no
+# Passes look for this gradient as one operation (transform/cpu/weight_gradients.py); torch has no
 # operator for it that is not taken apart.
 _LIBRARY = torch.library.Library("relax2xla_gradients", "DEF")
 _LIBRARY.define(
-    "depthwise_weight(Tensor x, Tensor grad, Tensor weight, int[] stride, int[] padding) -> Tensor"
+    "weight(Tensor x, Tensor grad, Tensor weight, int[] stride, int[] padding, int[] dilation, "
+    "int groups) -> Tensor"
 )
 
 
-def _depthwise_weight(
-    x: Tensor, grad: Tensor, weight: Tensor, stride: list[int], padding: list[int]
+def _weight(
+    x: Tensor,
+    grad: Tensor,
+    weight: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
 ) -> Tensor:
-    window = (stride, padding, [1, 1], False, [0, 0], x.shape[1], [False, True, False])
+    window = (stride, padding, dilation, False, [0, 0], groups, [False, True, False])
     return ATEN.convolution_backward(grad, x, weight, None, *window)[1]
 
 
-_LIBRARY.impl("depthwise_weight", _depthwise_weight, "CompositeExplicitAutograd")
+_LIBRARY.impl("weight", _weight, "CompositeExplicitAutograd")
 
 
-def _is_one(x: Tensor, grad: Tensor, weight: Tensor, dilation: Sequence[int], groups: int) -> bool:
-    """Whether the gradient of the weight is that operator: of a depthwise one over planes, of known
-    sizes.
-    """
-    depthwise = groups == x.shape[1] == grad.shape[1] > 1 and all(d == 1 for d in dilation)
+def _is_one(x: Tensor, grad: Tensor) -> bool:
+    """Whether the gradient of the weight is that operator: over planes, of known sizes."""
     known = all(isinstance(s, int) for v in (x, grad) for s in v.shape)
-    planes = x.ndim == 4 and 1 < math.prod(weight.shape[2:]) <= MAX_TAPS
-    return planes and depthwise and known and x.dtype == torch.float32
+    return x.ndim == 4 and known and x.dtype == torch.float32
 
 
 def _input_gradient(
@@ -154,13 +156,18 @@ def _input_gradient(
 
 
 def _weight_gradient(
-    x: Tensor, grad: Tensor, weight: Tensor, window: Sequence[Any], groups: int
+    x: Tensor,
+    grad: Tensor,
+    weight: Tensor,
+    stride: Sequence[Any],
+    padding: Sequence[Any],
+    dilation: Sequence[Any],
+    groups: int,
 ) -> Tensor:
     """A sum of products for each place in the window; or a convolution, in which batch and channels
     change places, and so do stride and dilation. Of the two that which XLA runs faster on the CPU.
     """
     rank, kernel = x.ndim - 2, weight.shape[2:]
-    stride, padding, dilation = window
     n, spatial, steps = x.shape[0], x.shape[2:], grad.shape[2:]
     depthwise, taps = groups == x.shape[1] == grad.shape[1] > 1, math.prod(kernel)
     if taps == 1 or ((rank == 3 or depthwise) and taps <= MAX_TAPS):

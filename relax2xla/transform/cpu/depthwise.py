@@ -14,16 +14,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from itertools import product
-from typing import Any, Final
+from typing import Final
 
 from relax2xla import op as R
 from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, Rule, rewrite
-from relax2xla.ir import Call, Expr, Function, IRModule, TensorStructInfo, Var
-from relax2xla.ir.op import call_attrs
+from relax2xla.ir import Call, Expr, Function, IRModule, Var
 from relax2xla.kernels.depthwise import LAYOUTS, WeightGradient
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.apart import Apart, Bind, computed_again, each_apart
+from relax2xla.transform.cpu.weight_gradients import gradient_of as weight_gradient_of
 from relax2xla.transform.cpu.windows import MAX_TAPS, Windows, expand_convolutions, op, slice_of
 
 # The channels of a block; the elements of a window and of the image under it that are many; taps
@@ -127,61 +127,27 @@ def _gradient(m: Match) -> Expr | None:
 def gradient_of(call: Call) -> WeightGradient | None:
     """The gradient of a depthwise weight that a convolution is: image and gradient by channel.
 
-    As JAX writes it, and the gradient of a convolution in torch becomes: batch and channels of the
-    two have changed places, strides are the dilation of the window, and the batch has a group for
-    each channel. None for other convolutions.
+    The batch has a group for each channel. None for other convolutions.
     """
-    infos = [v.struct_info_ for v in (*call.args, call)]
-    shapes = [i.dims for i in infos if isinstance(i, TensorStructInfo) and i.dtype == "float32"]
-    known = [tuple(d for d in dims or () if isinstance(d, int)) for dims in shapes]
-    attrs = call_attrs(call)
-    if [len(k) for k in known] != [4, 4, 4] or attrs["feature_group_count"] != 1:
+    found = weight_gradient_of(call)
+    if found is None or not found.is_depthwise or found.dilation != (1, 1):
         return None
-    at = attrs["dimension_numbers"]
-    image = _order(at, "input_feature", "input", "input_batch")
-    gradient = _order(at, "kernel_input_feature", "kernel", "kernel_output_feature")
-    result = _order(at, "output_batch", "output", "output_feature")
-    x, g, made = (
-        tuple(shape[a] for a in order)
-        for shape, order in zip(known, (image, gradient, result), strict=True)
-    )
-    ones = {tuple(attrs[n] or (1, 1)) for n in ("window_strides", "lhs_dilation")}
-    reversed_ = any(attrs["window_reversal"] or ())
-    by_channel = attrs["batch_group_count"] == x[3] == g[3] == made[3] > 1 == made[0]
-    layouts = [_LAYOUTS.get(order) for order in (image, gradient)]
-    if not by_channel or ones != {(1, 1)} or reversed_ or None in layouts:
+    image, gradient = (_LAYOUTS.get(order) for order in (found.image, found.gradient))
+    if image is None or gradient is None:
         return None
-    (top, _), (left, _) = attrs["padding"] or ((0, 0), (0, 0))
-    if min(top, left) < 0:
-        return None
-    rows, columns = attrs["rhs_dilation"] or (1, 1)
-    _, height, width, _ = made
-    where = ((height, width), (rows, columns), top, left)
-    return WeightGradient(_shape(x), _shape(g), *where, *(v for v in layouts if v))
+    where = (found.window, found.strides, found.top, found.left)
+    return WeightGradient(found.image_sizes, found.gradient_sizes, *where, image, gradient)
 
 
 # How the axes of an image in NHWC lie in it, to the name of that.
 _LAYOUTS: Final = {tuple(v.index(axis) for axis in "NHWC"): v for v in LAYOUTS}
 
 
-def _order(numbers: Any, batch: str, space: str, channels: str) -> tuple[int, ...]:
-    """Where N, H, W and C are."""
-    height, width = numbers[f"{space}_spatial_dimensions"]
-    return numbers[f"{batch}_dimension"], height, width, numbers[f"{channels}_dimension"]
-
-
-def _shape(sizes: tuple[int, ...]) -> tuple[int, int, int, int]:
-    n, height, width, channels = sizes
-    return n, height, width, channels
-
-
 def in_its_order(call: Call, made: Expr) -> Expr:
     """``made``, [height, width, 1, C], as the convolution ``call`` gives it."""
-    n, height, width, channels = _order(
-        call_attrs(call)["dimension_numbers"], "output_batch", "output", "output_feature"
-    )
-    axes = [0] * 4
-    axes[height], axes[width], axes[n], axes[channels] = 0, 1, 2, 3
+    found = weight_gradient_of(call)
+    assert found is not None
+    axes = ["HWIO".index(axis) for axis in found.weight]
     return made if axes == [0, 1, 2, 3] else R.permute_dims(made, axes)
 
 

@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Final
 
 from relax2xla.errors import TVMError
-from relax2xla.kernels import attention, depthwise, norms, products, recurrences, squeezes
+from relax2xla.kernels import (
+    attention,
+    depthwise,
+    gradients,
+    norms,
+    products,
+    recurrences,
+    squeezes,
+)
 from relax2xla.kernels.integers import calls as integers
 from relax2xla.kernels.native import Call, Family, Tensor, may_call
 from relax2xla.runtime.native import NativeFunction, NativeModule
@@ -37,6 +45,7 @@ FAMILIES: Final = (
     attention.FAMILY,
     norms.FAMILY,
     squeezes.FAMILY,
+    gradients.FAMILY,
 )
 # A loop from the beginning of a line of the cache on: where it begins elsewhere, products take 1.1
 # times as long while another thread of the same core is at work.

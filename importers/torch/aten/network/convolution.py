@@ -173,18 +173,25 @@ def convolution(
     return conv[n](ctx, input, weight, bias, stride, padding, dilation, groups)
 
 
-@register_converter("relax2xla_gradients::depthwise_weight")
-def depthwise_weight(
-    ctx: Context, x: Expr, grad: Expr, weight: Expr, stride: Ints, padding: Ints
+@register_converter("relax2xla_gradients::weight")
+def weight_gradient(
+    ctx: Context,
+    x: Expr,
+    grad: Expr,
+    weight: Expr,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    groups: int,
 ) -> Expr:
-    """The gradient of a depthwise weight over planes (``source/window_gradients.py``).
+    """The gradient of a weight over planes (``source/window_gradients.py``).
 
     Batch and channels change places, and so do strides and dilation.
     """
     sizes = [[static(d, "a size") for d in dims_of(v)[2:]] for v in (x, grad, weight)]
     pads = [
-        (p, taps + (many - 1) * s - size - p)
-        for size, many, taps, s, p in zip(*sizes, stride, padding, strict=True)
+        (p, (taps - 1) * d + (many - 1) * s + 1 - size - p)
+        for size, many, taps, s, p, d in zip(*sizes, stride, padding, dilation, strict=True)
     ]
     numbers = {
         "input_batch_dimension": 1,
@@ -201,14 +208,14 @@ def depthwise_weight(
         "convolution",
         x,
         grad,
-        window_strides=(1, 1),
+        window_strides=tuple(dilation),
         padding=tuple(pads),
         lhs_dilation=(1, 1),
         rhs_dilation=tuple(stride),
         window_reversal=(False, False),
         dimension_numbers=numbers,
         feature_group_count=1,
-        batch_group_count=static(dims_of(x)[1], "the number of channels"),
+        batch_group_count=groups,
     )
 
 

@@ -1,0 +1,307 @@
+/* Gradients of the weights of convolutions and products: sums of products over all pixels.
+ *
+ * Numbers are float32. The image is [n, height, width, channels], the gradient of the result is
+ * [n, rows, columns, results]. A gradient of a weight is a product of two matrices with a row for each
+ * result pixel, of which the first is turned: what lies under the taps of its window, and its gradients.
+ * Both are gathered into panels some pixels at a time, and a tile of sums stays in registers meanwhile.
+ */
+#include <dlpack/dlpack.h>
+#include <relax2xla/activations.h>
+#include <relax2xla/products/tile.h>
+#include <relax2xla/threads.h>
+#include <tvm/runtime/packed_func.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using relax2xla::kLanes;
+using relax2xla::kPanel;
+using relax2xla::kVectors;
+using relax2xla::load;
+using relax2xla::store;
+using relax2xla::Vector;
+
+// Pixels that are added up at once: panels of rows of so many stay in the nearest cache.
+constexpr int64_t kDepth = 512;
+// Panels of columns that are gathered together: so many times `kDepth` stay in the second cache.
+constexpr int64_t kTogether = 16;
+// Panels that a tile reads, and the most rows of one.
+constexpr int64_t kBeside = std::max(1, kVectors * kLanes / kPanel);
+constexpr int kRows = std::min(relax2xla::kMostRows, relax2xla::kSums / kVectors);
+// Channels that are few: rows of windows are gathered whole.
+constexpr int64_t kFew = 16;
+// Multiplications that are worth a thread.
+constexpr int64_t kWork = 500000;
+
+/* Neighbours in a run, at most as many as a panel or a tile has. */
+struct Piece {
+  int64_t run, from, count;
+};
+
+/* A matrix with a row for each pixel of a result: what lies under its window, in runs of numbers that are
+ * neighbours. */
+struct Windows {
+  const float* image;
+  int64_t height, width, pitch, channels;
+  int64_t window_height, window_width, steps, step, top, left, dilated_rows, dilated_columns;
+  int64_t rows, columns;
+
+  /* Whether a run is a row of the window, or a tap. */
+  bool joined() const { return channels < kFew && window_width > 1 && dilated_columns == 1; }
+  int64_t runs() const { return window_height * (joined() ? 1 : window_width); }
+  int64_t length() const { return channels * (joined() ? window_width : 1); }
+
+  /* The runs in pieces of about one size, `most` at the most. */
+  std::vector<Piece> pieces(int64_t most) const {
+    std::vector<Piece> made;
+    const int64_t each = (length() + most - 1) / most;
+    for (int64_t run = 0; run < runs(); ++run) {
+      for (int64_t i = 0; i < each; ++i) {
+        const int64_t from = most == kPanel ? i * kPanel : i * length() / each;
+        const int64_t to = most == kPanel ? std::min(from + kPanel, length()) : (i + 1) * length() / each;
+        made.push_back({run, from, to - from});
+      }
+    }
+    return made;
+  }
+
+  /* Where a run begins for `count` pixels from `first` on. Runs that reach over the border are copied to
+   * `aside`, which has room for all, and behind them lie zeros. */
+  void find(int64_t run, int64_t first, int64_t count, const float** at, float* aside) const {
+    float* const zeros = aside + (joined() ? count * length() : 0);
+    std::fill_n(zeros, length(), 0.0f);
+    const int64_t i = joined() ? run : run / window_width, j = joined() ? 0 : run % window_width;
+    const int64_t reach = joined() ? window_width : 1;
+    for (int64_t p = first, some; p < first + count; p += some, at += some) {
+      const int64_t line = p / columns, begin = p % columns;
+      some = std::min(columns - begin, first + count - p);
+      const int64_t y = line % rows * steps - top + i * dilated_rows;
+      if (y < 0 || y >= height) {
+        std::fill_n(at, some, zeros);
+        continue;
+      }
+      const float* const row = image + (line / rows * height + y) * width * pitch;
+      int64_t x = begin * step - left + j * dilated_columns;
+      for (int64_t n = 0; n < some; ++n, x += step) {
+        const int64_t low = std::max<int64_t>(0, x), high = std::min(width, x + reach);
+        if (high - low == reach && (reach == 1 || pitch == channels)) {
+          at[n] = row + x * pitch;
+        } else if (high <= low) {
+          at[n] = zeros;
+        } else {
+          std::fill_n(aside, length(), 0.0f);
+          for (int64_t c = low; c < high; ++c)
+            std::copy_n(row + c * pitch, channels, aside + (c - x) * channels);
+          at[n] = aside;
+          aside += length();
+        }
+      }
+    }
+  }
+
+  /* Numbers that `find` has to have room for. */
+  int64_t aside(int64_t count) const { return ((joined() ? count : 0) + 1) * length() + kPanel; }
+};
+
+/* `count` numbers of each of `rows`, and zeros behind them, in a panel. */
+void gather(const float* const* at, int64_t rows, int64_t from, int64_t count, float* to) {
+  if (count == kPanel) {
+    for (int64_t k = 0; k < rows; ++k, to += kPanel) {
+      for (int v = 0; v < kPanel; v += kLanes) store(to + v, load(at[k] + from + v));
+    }
+    return;
+  }
+  for (int64_t k = 0; k < rows; ++k, to += kPanel)
+    std::fill(std::copy_n(at[k] + from, count, to), to + kPanel, 0.0f);
+}
+
+/* Sums over `depth` pixels of products of `Rows` numbers, from `from` on, with those of panels. */
+template <int Rows, int Vectors>
+void multiply(int64_t depth, const float* const* at, int64_t from, const float* panel, int64_t next,
+              float* made) {
+  Vector sum[Rows][Vectors] = {};
+  for (int64_t k = 0; k < depth; ++k, panel += kPanel) {
+    const float* const row = at[k] + from;
+    Vector numbers[Vectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v)
+      numbers[v] = load(panel + v * kLanes / kPanel * next + v * kLanes % kPanel);
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) {
+      const Vector factor = row[r] - Vector{};
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) sum[r][v] += factor * numbers[v];
+    }
+  }
+  for (int r = 0; r < Rows; ++r) {
+    for (int v = 0; v < Vectors; ++v) store(made + (r * Vectors + v) * kLanes, sum[r][v]);
+  }
+}
+
+/* What computes a tile, of one panel and of `kBeside`. */
+struct Tile {
+  void (*one)(int64_t, const float* const*, int64_t, const float*, int64_t, float*);
+  void (*beside)(int64_t, const float* const*, int64_t, const float*, int64_t, float*);
+};
+
+template <int Rows = kRows>
+Tile tile_of(int64_t rows) {
+  if constexpr (Rows > 1) {
+    if (rows < Rows) return tile_of<Rows - 1>(rows);
+  }
+  return {multiply<Rows, kPanel / kLanes>, multiply<Rows, kVectors>};
+}
+
+/* A turned matrix times another: `out` has a row for each column of `left`. */
+struct Product {
+  const Windows &left, &right;
+  int64_t pixels;
+  float* out;
+  int64_t stride;
+
+  /* The product of some columns of each. */
+  void compute(const Piece* rows, int64_t tiles, const Piece* panels, int64_t count) const {
+    static thread_local std::vector<float> memory;
+    static thread_local std::vector<const float*> at, near;
+    const int64_t chunks = (pixels + kDepth - 1) / kDepth, most = (pixels + chunks - 1) / chunks;
+    const int64_t next = most * kPanel;
+    float* const packed =
+        relax2xla::room(memory, (count + 1) * next + std::max(left.aside(most), right.aside(most)));
+    float *const copies = packed + count * next, *const aside = copies + next;
+    at.resize(static_cast<size_t>(most));
+    near.resize(static_cast<size_t>(most));
+    for (int64_t k = 0; k < most; ++k) near[static_cast<size_t>(k)] = copies + k * kRows;
+    const bool copied = relax2xla::collide(left.pitch);
+    for (int64_t first = 0; first < pixels; first += most) {
+      const int64_t depth = std::min(most, pixels - first);
+      const auto find = [&](const Windows& windows, const Piece* piece, bool known) {
+        if (known && piece[-1].run == piece->run) return;
+        windows.find(piece->run, first, depth, at.data(), aside);
+      };
+      for (int64_t i = 0; i < count; ++i) {
+        find(right, panels + i, i > 0);
+        gather(at.data(), depth, panels[i].from, panels[i].count, packed + i * next);
+      }
+      for (int64_t t = 0; t < tiles; ++t) {
+        const Tile tile = tile_of(rows[t].count);
+        find(left, rows + t, t > 0);
+        if (copied) {
+          for (int64_t k = 0; k < depth; ++k)
+            std::copy_n(at[static_cast<size_t>(k)] + rows[t].from, rows[t].count, copies + k * kRows);
+        }
+        const float* const* const numbers = (copied ? near : at).data();
+        const int64_t from = copied ? 0 : rows[t].from;
+        for (int64_t i = 0, some; i < count; i += some) {
+          some = count - i < kBeside ? 1 : kBeside;
+          float made[kRows * kVectors * kLanes];
+          (some == kBeside ? tile.beside : tile.one)(depth, numbers, from, packed + i * next, next, made);
+          for (int64_t p = 0; p < some; ++p)
+            put(rows[t], panels[i + p], made + p * kPanel, some * kPanel, first > 0);
+        }
+      }
+    }
+  }
+
+  /* A tile of sums, whose rows are `apart` numbers from each other, or more of them. */
+  void put(const Piece& rows, const Piece& panel, const float* made, int64_t apart, bool more) const {
+    const int64_t column = panel.run * right.length() + panel.from;
+    float* to = out + (rows.run * left.length() + rows.from) * stride + column;
+    for (int64_t r = 0; r < rows.count; ++r, to += stride, made += apart) {
+      if (panel.count == kPanel) {
+        for (int v = 0; v < kPanel; v += kLanes)
+          store(to + v, more ? load(to + v) + load(made + v) : load(made + v));
+      } else {
+        for (int64_t c = 0; c < panel.count; ++c) to[c] = more ? to[c] + made[c] : made[c];
+      }
+    }
+  }
+};
+
+/* The products of all groups; those of each begin `next` numbers behind those before. */
+void compute(const Windows& left, const Windows& right, int64_t pixels, int64_t groups, float* out,
+             int64_t stride, int64_t next) {
+  const std::vector<Piece> rows = left.pieces(kRows), panels = right.pieces(kPanel);
+  const auto tiles = static_cast<int64_t>(rows.size()), all = static_cast<int64_t>(panels.size());
+  const int64_t work = pixels * left.runs() * left.length() * right.runs() * right.length() * groups;
+  const int64_t threads = std::clamp<int64_t>(work / kWork, 1, relax2xla::count_threads());
+  // Groups and blocks of columns, and where these are fewer than threads, of rows.
+  const int64_t least = (threads + groups - 1) / groups, even = (all + kBeside - 1) / kBeside;
+  const int64_t blocks = std::min(even, std::max((all + kTogether - 1) / kTogether, least));
+  const int64_t below = std::min(tiles, (least + blocks - 1) / blocks);
+  relax2xla::each_part(groups * blocks * below, [&](int64_t part) {
+    const int64_t group = part / (blocks * below), block = part / below % blocks, band = part % below;
+    const int64_t begin = block * even / blocks * kBeside;
+    const int64_t end = std::min(all, (block + 1) * even / blocks * kBeside);
+    const int64_t top = band * tiles / below, bottom = (band + 1) * tiles / below;
+    Windows a = left, b = right;
+    a.image += group * a.channels;
+    b.image += group * b.channels;
+    Product{a, b, pixels, out + group * next, stride}.compute(
+        rows.data() + top, bottom - top, panels.data() + begin, end - begin);
+  });
+}
+
+/* How many groups are computed together: channels of a few fill a panel, of whose products with results of
+ * other groups nothing is kept. */
+int64_t together(int64_t groups, int64_t channels) {
+  int64_t most = 1;
+  for (int64_t some = 2; some * channels <= kPanel && some <= groups; ++some) {
+    if (groups % some == 0) most = some;
+  }
+  return most;
+}
+
+/* The gradient of a weight that lies [window_height, window_width, channels, results], or if it is `first`
+ * [results, channels, window_height, window_width]. */
+void of_weight(const DLTensor* image, const DLTensor* gradient, int64_t steps, int64_t step, int64_t top,
+               int64_t left, int64_t dilated_rows, int64_t dilated_columns, int64_t groups,
+               int64_t first, const DLTensor* result) {
+  const int64_t *from = image->shape, *of = gradient->shape, *to = result->shape;
+  const int64_t height = to[first ? 2 : 0], width = to[first ? 3 : 1], taps = height * width;
+  const int64_t own = from[3] / groups, beside = together(groups, own), units = groups / beside;
+  const int64_t channels = own * beside, all = of[3], pixels = of[0] * of[1] * of[2];
+  const Windows windows{static_cast<const float*>(image->data),
+                        from[1], from[2], from[3], channels, height, width,
+                        steps, step, top, left, dilated_rows, dilated_columns, of[1], of[2]};
+  const Windows gradients{static_cast<const float*>(gradient->data),
+                          of[1], of[2], all, all / units, 1, 1, 1, 1, 0, 0, 1, 1, of[1], of[2]};
+  auto* const out = static_cast<float*>(result->data);
+  if (first && taps == 1 && beside == 1) {
+    compute(gradients, windows, pixels, units, out, channels, all / units * channels);
+    return;
+  }
+  const bool direct = !first && beside == 1;
+  static thread_local std::vector<float> memory;
+  float* const sums = direct ? out : relax2xla::room(memory, taps * channels * all);
+  compute(windows, gradients, pixels, units, sums, all, all / units);
+  if (direct) return;
+  const int64_t place[] = {first ? own * taps : 1, first ? taps : all, first ? 1 : own * all};
+  relax2xla::in_ranges((all + kPanel - 1) / kPanel, kWork / (taps * own * kPanel),
+                       [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin * kPanel; o < std::min(all, end * kPanel); o += kPanel) {
+      // A line of sums, of which each result has those of its own group.
+      const int64_t some = std::min<int64_t>(kPanel, all - o);
+      int64_t from[kPanel], to[kPanel];
+      for (int64_t i = 0; i < some; ++i) {
+        from[i] = (o + i) / (all / groups) % beside * own * all + o + i;
+        to[i] = (o + i) * place[0];
+      }
+      for (int64_t c = 0; c < own; ++c) {
+        for (int64_t t = 0; t < taps; ++t) {
+          const float* const line = sums + (t * channels + c) * all;
+          float* const at = out + c * place[1] + t * place[2];
+          for (int64_t i = 0; i < some; ++i) at[to[i]] = line[from[i]];
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_gradients_of_weight, of_weight);
