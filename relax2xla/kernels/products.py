@@ -457,9 +457,10 @@ SMALL: Final = 1_000
 #: (:mod:`relax2xla.kernels.squeezes`), and the image.
 SQUEEZED: Final = 100
 # Pixels from which it pays to pack a weight in each call, by how it lies. One core with AVX-512,
-# beside XLA's product of a weight that comes with the call: results first, 5 to 64 pixels 0.5 to
-# 0.7, 128 0.76, 400 1.0; results last, 8 pixels 1.1 to 1.25, 16 0.8 to 1.0, 32 0.7, 400 0.97.
-_LEAST_PIXELS: Final[Mapping[str, int]] = {"first": 5, "last": 16}
+# beside XLA's product of a weight that comes with the call: results first, 2 to 23 pixels of 2,048
+# channels 0.05 (XLA transposes it), 24 to 64 0.5 to 0.7, 128 0.76, 400 1.0; results last, 8 pixels
+# 1.1 to 1.25, 16 0.8 to 1.0, 32 0.7, 400 0.97.
+_LEAST_PIXELS: Final[Mapping[str, int]] = {"first": 2, "last": 16}
 #: Rows of a product from which a call beats XLA where weights were laid out for that at load, as
 #: those of programs of symbolic sizes are. One core with AVX-512 and AMX, 768 to 5,632 channels,
 #: (out, in): 16 rows 1.04 to 1.6, 24 0.6 to 0.9, 64 0.7 to 1.0, 2,048 0.65 to 0.8. A matrix (in,

@@ -267,8 +267,9 @@ class _Calls(Sites):
         if not self.given and not m.from_constants(weight):
             return None
         if not self.at_load and described.groups == 1:
+            before = weight
             weight, lies = _before_turned(m, weight, lies)
-            if self.given and not self._beats(m, described, x, lies):
+            if self.given and not self._beats(m, described, x, lies, weight is not before):
                 return None
             made = self._chosen(replace(described, lies=lies))
             return None if made is None else self.composite(m, Site(made, x, weight))
@@ -287,8 +288,13 @@ class _Calls(Sites):
         site = self._joining(m, made, x, panels) if isinstance(made, Product) else None
         return self.composite(m, site or Site(made, x, panels))
 
-    def _beats(self, m: Match, described: Convolution | Product, x: Expr, lies: str) -> bool:
-        """Whether a call beats XLA where a weight lies so and comes with the call."""
+    def _beats(
+        self, m: Match, described: Convolution | Product, x: Expr, lies: str, turns: bool
+    ) -> bool:
+        """Whether a call beats XLA where a weight lies so and comes with the call.
+
+        turns: whether XLA would transpose it in each call
+        """
         if m.from_constants(x):
             return False
         if isinstance(described, Convolution):
@@ -297,7 +303,8 @@ class _Calls(Sites):
         value = m.bound(x)
         turned = isinstance(value, Call) and is_call(value, "relax.permute_dims")
         # Few columns: features first, which are the rows then.
-        many = min(math.prod(described.result.shape[:-1]), described.results) >= LAID_OUT
+        rows = LAID_OUT if not turns else 0
+        many = math.prod(described.result.shape[:-1]) >= rows and described.results >= LAID_OUT
         return lies == "first" and many and not turned
 
     def _joining(self, m: Match, described: Product, x: Expr, panels: Expr) -> Site | None:
@@ -355,8 +362,14 @@ def _before_turned(m: Match, weight: Expr, lies: str) -> tuple[Expr, str]:
         given = _transposed(window, (1, 0, 2, 3))
         if given is not None and _known(window) == (*dims, 1, 1):
             return m.bind("matrix", R.reshape(given, dims[::-1])), "first"
-    given = _transposed(value, _RESULTS_LAST.get(len(dims), ()))
-    return (weight, lies) if given is None else (given, "first")
+    turned = _RESULTS_LAST.get(len(dims), ())
+    given = _transposed(value, turned)
+    if given is None:
+        return weight, lies
+    # What was transposed twice lies as it is read.
+    back = tuple(turned.index(axis) for axis in range(len(turned)))
+    before = _transposed(m.bound(given), back)
+    return (given, "first") if before is None else (before, "last")
 
 
 def _transposed(value: Expr, wanted: tuple[int, ...]) -> Expr | None:
