@@ -24,8 +24,9 @@ _PREFIX: Final = "relax2xla.products."
 #: Results that lie together in a weight; as ``kPanel`` of products.cpp.
 PANEL: Final = 16
 #: How a weight lies, in the order of ``Lies`` in products/weights.h: in panels; with its results
-#: along the last axis, as in HWIO; or along the first, as in OIHW.
-LIES: Final = ("", "last", "first")
+#: along the last axis, as in HWIO; or along the first, as in OIHW; or ``turned``: channels first,
+#: then results, and windows from their last tap to the first, as gradients by images read OIHW.
+LIES: Final = ("", "last", "first", "turned")
 # Taps of a window in all, and distances.
 _TAPS: Final = 1 << 10
 _FAR: Final = 1 << 20
@@ -386,6 +387,7 @@ def _operands(call: Described, given: tuple[int, ...], depth: tuple[int, ...]) -
         "": packed_shape(depth, results, call.groups),
         "last": (*depth, results),
         "first": (results, depth[-1], *depth[:-1]),
+        "turned": (depth[-1], results, *depth[:-1]),
     }
     bias = (2, results) if call.scaled else (results,)
     shapes = [given, lying[call.lies], bias, call.result.shape if call.added else (1,)]
@@ -418,7 +420,7 @@ def _convolution(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -
     n, h, w, c = (given[0].shape[i] for i in ((0, 2, 3, 1) if planes else range(4)))
     if len(given[0].shape) != 4:
         raise ValueError("an image has four axes")
-    places = {"": (1, 2), "last": (0, 1), "first": (2, 3)}[str(at.get("lies", ""))]
+    places = {"": (1, 2), "last": (0, 1), "first": (2, 3), "turned": (2, 3)}[str(at.get("lies", ""))]
     height, width = (given[1].shape[i] for i in places)
     where = (pair(at["strides"]), four(at["padding"]), pair(at["dilation"]), int(at["groups"]))
     window, then = (height, width), (*where, *_then(at), planes)
@@ -460,7 +462,7 @@ SQUEEZED: Final = 100
 # beside XLA's product of a weight that comes with the call: results first, 2 to 23 pixels of 2,048
 # channels 0.05 (XLA transposes it), 24 to 64 0.5 to 0.7, 128 0.76, 400 1.0; results last, 8 pixels
 # 1.1 to 1.25, 16 0.8 to 1.0, 32 0.7, 400 0.97.
-_LEAST_PIXELS: Final[Mapping[str, int]] = {"first": 2, "last": 16}
+_LEAST_PIXELS: Final[Mapping[str, int]] = {"first": 2, "last": 16, "turned": 2}
 #: Rows of a product from which a call beats XLA where weights were laid out for that at load, as
 #: those of programs of symbolic sizes are. One core with AVX-512 and AMX, 768 to 5,632 channels,
 #: (out, in): 16 rows 1.04 to 1.6, 24 0.6 to 0.9, 64 0.7 to 1.0, 2,048 0.65 to 0.8. A matrix (in,

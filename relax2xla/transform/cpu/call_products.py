@@ -157,6 +157,8 @@ class _Calls(Sites):
             if described.lies == "first":
                 rank = len(described.operands[1].shape)
                 plain = R.permute_dims(weight, _RESULTS_LAST[rank])
+            elif described.lies == "turned":
+                plain = R.permute_dims(R.flip(R.flip(weight, 2), 3), (2, 3, 0, 1))
         else:
             depth = described.operands[-3].shape[1:-1]
             plain = unpacked(weight, depth, described.results, described.groups)
@@ -361,6 +363,9 @@ def _before_turned(m: Match, weight: Expr, lies: str) -> tuple[Expr, str]:
         window = m.bound(value.args[0])
         given = _transposed(window, (1, 0, 2, 3))
         if given is not None and _known(window) == (*dims, 1, 1):
+            before = _transposed(m.bound(given), (1, 0, 2, 3))
+            if before is not None:
+                return m.bind("matrix", R.reshape(before, dims)), "last"
             return m.bind("matrix", R.reshape(given, dims[::-1])), "first"
     turned = _RESULTS_LAST.get(len(dims), ())
     given = _transposed(value, turned)
@@ -369,7 +374,26 @@ def _before_turned(m: Match, weight: Expr, lies: str) -> tuple[Expr, str]:
     # What was transposed twice lies as it is read.
     back = tuple(turned.index(axis) for axis in range(len(turned)))
     before = _transposed(m.bound(given), back)
-    return (given, "first") if before is None else (before, "last")
+    if before is not None:
+        return before, "last"
+    around = _turned_around(m, given)
+    return (given, "first") if around is None else (around, "turned")
+
+
+def _turned_around(m: Match, weight: Expr) -> Expr | None:
+    """A weight whose windows were turned around, and whose results and channels exchanged."""
+    dims = _known(weight) or ()
+    axes = [axis for axis in (2, 3) if len(dims) == 4 and dims[axis] > 1]
+    while axes:
+        value = m.bound(weight)
+        if not isinstance(value, Call) or not is_call(value, "relax.flip"):
+            return None
+        axis = call_attrs(value)["axis"] % len(dims)
+        if axis not in axes:
+            return None
+        axes.remove(axis)
+        weight = value.args[0]
+    return _transposed(m.bound(weight), (1, 0, 2, 3)) if len(dims) == 4 else None
 
 
 def _transposed(value: Expr, wanted: tuple[int, ...]) -> Expr | None:

@@ -470,7 +470,7 @@ const float* numbers(const DLTensor* t) {
  * second row of the bias, if that has one. */
 Weight weight_of(const DLTensor* weight, const DLTensor* bias, int64_t lies, int64_t taps,
                  int64_t channels, int64_t results) {
-  ICHECK(lies >= relax2xla::kInPanels && lies <= relax2xla::kResultsFirst) << "a weight lies so or so";
+  ICHECK(lies >= relax2xla::kInPanels && lies <= relax2xla::kTurned) << "a weight lies so or so";
   const float* const scale = bias->ndim == 2 ? numbers(bias) + bias->shape[1] : nullptr;
   return {numbers(weight), lies, scale, taps, channels, results};
 }

@@ -1,8 +1,9 @@
 /* Weights of products as calls are given them: in panels, or as they lie.
  *
  * Of a weight that lies with its results last, [taps, channels, results], or first, [results,
- * channels, taps], a panel is packed into memory of the thread right before tiles read it: that reads
- * what has to be read anyway, and writes where it is near.
+ * channels, taps], or with its windows turned, [channels, results, taps from the last to the first], a
+ * panel is packed into memory of the thread right before tiles read it: that reads what has to be read
+ * anyway, and writes where it is near.
  */
 #ifndef RELAX2XLA_PRODUCTS_WEIGHTS_H_
 #define RELAX2XLA_PRODUCTS_WEIGHTS_H_
@@ -18,7 +19,7 @@
 namespace relax2xla {
 
 /* As `LIES` in kernels/products.py. */
-enum Lies : int64_t { kInPanels = 0, kResultsLast = 1, kResultsFirst = 2 };
+enum Lies : int64_t { kInPanels = 0, kResultsLast = 1, kResultsFirst = 2, kTurned = 3 };
 
 /* Numbers [from, from + count) of each result in the order in which they lie; where those under other
  * taps are neighbours, of as many `channels`. */
@@ -36,11 +37,15 @@ struct Weight {
   int64_t depth() const { return taps * channels; }
   bool is_packed() const { return lies == kInPanels; }
   /* Whether neighbours are under other taps. */
-  bool taps_last() const { return lies == kResultsFirst && taps > 1; }
+  bool taps_last() const { return lies == kTurned || (lies == kResultsFirst && taps > 1); }
 
   /* Numbers [from, from + count) of each result, in the order in which they lie, of the panel that
    * begins with result `column`, `apart` rows of the panel from each other. */
   void pack(int64_t column, int64_t from, int64_t count, float* to, int64_t apart = 1) const {
+    if (lies == kTurned) {
+      pack_turned(column, from, count, to, apart * kPanel);
+      return;
+    }
     const int64_t wide = std::min<int64_t>(kPanel, results - column), end = from + count;
     const int64_t along = lies == kResultsLast ? results : 1;
     const int64_t across = lies == kResultsLast ? 1 : depth();
@@ -95,7 +100,7 @@ struct Weight {
 
   /* The windows of 3x3 numbers of channels [from, from + count) of a panel, tap after tap. */
   void pack_windows(int64_t column, int64_t from, int64_t count, float* to) const {
-    if (lies == kResultsFirst) {
+    if (lies != kResultsLast) {
       pack(column, 9 * from, 9 * count, to);
       return;
     }
@@ -107,11 +112,27 @@ struct Weight {
   Ahead coming(int64_t column, const Stretch& stretch, int64_t tiles) const {
     if (lies == kResultsLast)
       return ahead_in(numbers + stretch.from * results + column, kPanel, tiles, kPanel, results);
+    if (lies == kTurned) {
+      const int64_t from = stretch.from / taps * results + column;
+      return ahead_in(numbers + from * taps, kPanel * taps, tiles, kPanel * taps, results * taps);
+    }
     const float* const at = numbers + column * depth() + stretch.from;
     return ahead_in(at, kPanel * depth(), tiles, stretch.count, depth());
   }
 
  private:
+  /* Of a weight with turned windows: each channel has those of all results. */
+  void pack_turned(int64_t column, int64_t from, int64_t count, float* to, int64_t pitch) const {
+    const int64_t wide = std::min<int64_t>(kPanel, results - column);
+    float factors[kPanel];
+    for (int64_t r = 0; r < wide; ++r) factors[r] = scale == nullptr ? 1.0f : scale[column + r];
+    for (int64_t i = from; i < from + count; ++i, to += pitch) {
+      const float* const first = numbers + (i / taps * results + column + 1) * taps - 1 - i % taps;
+      for (int64_t r = 0; r < wide; ++r) to[r] = first[r * taps] * factors[r];
+      std::fill(to + wide, to + kPanel, 0.0f);
+    }
+  }
+
   /* A stretch of a panel tap by tap: some channels as they lie, then in their order. */
   void pack_taps(int64_t column, const Stretch& stretch, float* to) const {
     // A third of the nearest cache, which has what is read and written as well; 16 windows of 3x3.
