@@ -23,6 +23,7 @@ using relax2xla::kLanes;
 using relax2xla::kPanel;
 using relax2xla::kVectors;
 using relax2xla::load;
+using relax2xla::load_first;
 using relax2xla::store;
 using relax2xla::Vector;
 
@@ -33,6 +34,8 @@ constexpr int64_t kTogether = 16;
 // Panels that a tile reads, and the most rows of one.
 constexpr int64_t kBeside = std::max(1, kVectors * kLanes / kPanel);
 constexpr int kRows = std::min(relax2xla::kMostRows, relax2xla::kSums / kVectors);
+// Pixels ahead of which panels come nearer.
+constexpr int64_t kAhead = 24;
 // Channels that are few: rows of windows are gathered whole.
 constexpr int64_t kFew = 16;
 // Multiplications that are worth a thread.
@@ -126,7 +129,12 @@ void multiply(int64_t depth, const float* const* at, int64_t from, const float* 
               float* made) {
   Vector sum[Rows][Vectors] = {};
   for (int64_t k = 0; k < depth; ++k, panel += kPanel) {
-    const float* const row = at[k] + from;
+    const float* row = at[k] + from;
+    // One pointer to all rows: the compiler would keep one to each, more than there are registers.
+    asm("" : "+r"(row));
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; v += kPanel / kLanes)
+      __builtin_prefetch(panel + kAhead * kPanel + v * kLanes / kPanel * next);
     Vector numbers[Vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v)
@@ -175,8 +183,10 @@ struct Product {
     float *const copies = packed + count * next, *const aside = copies + next;
     at.resize(static_cast<size_t>(most));
     near.resize(static_cast<size_t>(most));
-    for (int64_t k = 0; k < most; ++k) near[static_cast<size_t>(k)] = copies + k * kRows;
-    const bool copied = relax2xla::collide(left.pitch);
+    for (int64_t k = 0; k < most; ++k) near[static_cast<size_t>(k)] = copies + k * kPanel;
+    // Rows that push each other out of the nearest cache are copied: those a page apart, and where
+    // many panels read them those a quarter of one.
+    const bool copied = relax2xla::collide(left.pitch) || (left.pitch % 256 == 0 && count >= 8);
     for (int64_t first = 0; first < pixels; first += most) {
       const int64_t depth = std::min(most, pixels - first);
       const auto find = [&](const Windows& windows, const Piece* piece, bool known) {
@@ -191,8 +201,9 @@ struct Product {
         const Tile tile = tile_of(rows[t].count);
         find(left, rows + t, t > 0);
         if (copied) {
+          const auto many = static_cast<int>(rows[t].count);
           for (int64_t k = 0; k < depth; ++k)
-            std::copy_n(at[static_cast<size_t>(k)] + rows[t].from, rows[t].count, copies + k * kRows);
+            store(copies + k * kPanel, load_first(at[static_cast<size_t>(k)] + rows[t].from, many));
         }
         const float* const* const numbers = (copied ? near : at).data();
         const int64_t from = copied ? 0 : rows[t].from;
