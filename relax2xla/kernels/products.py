@@ -197,7 +197,7 @@ class Product:
             return problem
         if not self.rows or min(*self.rows, self.results) < 1:
             return "sizes are positive"
-        return ""
+        return "a product has no windows to turn" if self.lies == "turned" else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +420,9 @@ def _convolution(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -
     n, h, w, c = (given[0].shape[i] for i in ((0, 2, 3, 1) if planes else range(4)))
     if len(given[0].shape) != 4:
         raise ValueError("an image has four axes")
-    places = {"": (1, 2), "last": (0, 1), "first": (2, 3), "turned": (2, 3)}[str(at.get("lies", ""))]
+    places = {"": (1, 2), "last": (0, 1), "first": (2, 3), "turned": (2, 3)}[
+        str(at.get("lies", ""))
+    ]
     height, width = (given[1].shape[i] for i in places)
     where = (pair(at["strides"]), four(at["padding"]), pair(at["dilation"]), int(at["groups"]))
     window, then = (height, width), (*where, *_then(at), planes)

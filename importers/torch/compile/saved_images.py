@@ -21,9 +21,9 @@ _LAST, _FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
 # Operators besides those of single elements whose images and results lie alike.
 _ALIKE = named(
     "_adaptive_avg_pool2d _native_batch_norm_legit _native_batch_norm_legit.no_stats "
-    "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training avg_pool2d cat clone "
-    "constant_pad_nd convolution max_pool2d_with_indices native_batch_norm native_dropout "
-    "upsample_bilinear2d.vec upsample_nearest2d.vec"
+    "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training alias avg_pool2d cat "
+    "clone constant_pad_nd convolution detach max_pool2d_with_indices native_batch_norm "
+    "native_dropout slice.Tensor upsample_bilinear2d.vec upsample_nearest2d.vec"
 )
 
 
@@ -42,15 +42,12 @@ def channels_last(forward: GraphModule, backward: GraphModule, results: int) -> 
         if node is None or node not in images or node.op == "placeholder":
             continue
         with forward.graph.inserting_before(output):
-            last = _called(forward, ATEN.permute.default, node, _LAST)
-            moved[node] = _called(
-                forward, ATEN.clone.default, last, memory_format=torch.contiguous_format
-            )
+            moved[node] = _ordered(forward, node, _LAST)
         readers = list(place.users)
         place.meta = {**place.meta, "val": moved[node].meta["val"], "tensor_meta": None}
         after = next(n for n in backward.graph.nodes if n.op != "placeholder")
         with backward.graph.inserting_before(after):
-            first = _called(backward, ATEN.permute.default, place, _FIRST)
+            first = _ordered(backward, place, _FIRST)
         for reader in readers:
             reader.replace_input_with(place, first)
     if not moved:
@@ -61,13 +58,18 @@ def channels_last(forward: GraphModule, backward: GraphModule, results: int) -> 
         graph.recompile()
 
 
-def _called(module: GraphModule, op: Any, node: Node, *args: Any, **kwargs: Any) -> Node:
-    """A call of an operator of one tensor, with the value that torch says it has."""
-    made = module.graph.call_function(op, (node, *args), kwargs)
-    value = node.meta["val"]
+def _ordered(module: GraphModule, node: Node, axes: list[int]) -> Node:
+    """A value with its axes in another order, also in memory, with what torch says of it."""
+    made, value = node, node.meta["val"]
     mode = detect_fake_mode(value)
-    with contextlib.nullcontext() if mode is None else mode:
-        made.meta = {"val": op(value, *args, **kwargs)}
+    for op, args, kwargs in (
+        (ATEN.permute.default, (axes,), {}),
+        (ATEN.clone.default, (), {"memory_format": torch.contiguous_format}),
+    ):
+        made = module.graph.call_function(op, (made, *args), kwargs)
+        with contextlib.nullcontext() if mode is None else mode:
+            value = op(value, *args, **kwargs)
+        made.meta = {"val": value}
     return made
 
 

@@ -76,8 +76,9 @@ def convolution_backward(
         to_input = _input_gradient(grad, x, weight, window, transposed, groups)
     if output_mask[1]:
         one, other = (grad, x) if transposed else (x, grad)
-        whole = torch.ops.relax2xla_gradients.weight if _is_one(x, grad) else _weight_gradient
-        to_weight = whole(one, other, weight, *window, groups)
+        alone = _is_one(one, other, weight, window[2], groups)
+        made: Any = torch.ops.relax2xla_gradients.weight if alone else _weight_gradient
+        to_weight = made(one, other, weight, *window, groups)
     if output_mask[2]:
         to_bias = grad.sum([0, *range(2, grad.ndim)])
     return to_input, to_weight, to_bias
@@ -108,10 +109,14 @@ def _weight(
 _LIBRARY.impl("weight", _weight, "CompositeExplicitAutograd")
 
 
-def _is_one(x: Tensor, grad: Tensor) -> bool:
+def _is_one(x: Tensor, grad: Tensor, weight: Tensor, dilation: Sequence[int], groups: int) -> bool:
     """Whether the gradient of the weight is that operator: over planes, of known sizes."""
     known = all(isinstance(s, int) for v in (x, grad) for s in v.shape)
-    return x.ndim == 4 and known and x.dtype == torch.float32
+    if x.ndim != 4 or not known or x.dtype != torch.float32:
+        return False
+    if groups == x.shape[1] == grad.shape[1] > 1:
+        return all(d == 1 for d in dilation) and 1 < math.prod(weight.shape[2:]) <= MAX_TAPS
+    return True
 
 
 def _input_gradient(

@@ -12,19 +12,20 @@ forms in rows, and the choice is made where they run (:mod:`relax2xla.vm.pjrt.na
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from relax2xla import op as R
 from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, Rule, rewrite
-from relax2xla.ir import Call, Expr, IRModule, Op
+from relax2xla.ir import Call, Expr, Function, IRModule
 from relax2xla.ir.op import call_attrs
+from relax2xla.ir.op import is_op as is_call
 from relax2xla.kernels.gradients import FAMILY, LAYOUTS, WeightGradient, pays
 from relax2xla.kernels.native import may_call
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.native_sites import Sites, tensor_of, with_composites
-from relax2xla.transform.cpu.weight_gradients import gradient_of, rows
+from relax2xla.transform.cpu.weight_gradients import Gradient, gradient_of, rows
 
 _x, _other = wildcard(), wildcard()
 
@@ -42,7 +43,7 @@ class CallGradients(Pass):
         """The functions with composites, and the functions that these name."""
         if may_call():
             return with_composites(mod, _Calls)
-        new = {g: rewrite(f, [_in_rows], inside=False)[0] for g, f in mod.relax_functions().items()}
+        new = {g: rewrite(f, [_IN_ROWS], inside=False)[0] for g, f in mod.relax_functions().items()}
         return mod.replace({**mod.functions, **new})
 
 
@@ -63,11 +64,16 @@ class _Calls(Sites):
         return rows(described, *params)
 
     def _convolution(self, m: Match) -> Expr | None:
-        return _made(m, pays, self.call)
+        found = _found(m)
+        if found is None:
+            return None
+        if not pays(found.described):
+            return found.in_rows()
+        return found.given(self.call(found.described, found.operands()))
 
     def _product(self, m: Match) -> Expr | None:
         value = m.bound(m[_x])
-        if not isinstance(value, Call) or value.op is not Op.get("relax.permute_dims"):
+        if not isinstance(value, Call) or not is_call(value, "relax.permute_dims"):
             return None
         left, right = tensor_of(value.args[0]), tensor_of(m[_other])
         if left is None or right is None or {left.dtype, right.dtype} != {"float32"}:
@@ -75,7 +81,8 @@ class _Calls(Sites):
         if len(left.shape) != 2 or len(right.shape) != 2 or m.from_constants(m[_other]):
             return None
         # The results of the product that this is the gradient of are its rows.
-        image, gradient = ((1, 1, *t.shape) for t in (right, left))
+        pixels, results = left.shape
+        image, gradient = (1, 1, pixels, right.shape[1]), (1, 1, pixels, results)
         described = WeightGradient(image, gradient)
         if described.problem() or not pays(described):
             return None
@@ -87,42 +94,59 @@ class _Calls(Sites):
         return R.reshape(made, described.result.shape[:2])
 
 
-def _made(
-    m: Match,
-    fits: Callable[[WeightGradient], bool],
-    make: Callable[[WeightGradient, Sequence[Expr]], Expr],
-) -> Expr | None:
-    """What is made of a gradient that a convolution is, in the order of its axes."""
-    found = gradient_of(m.call)
-    if found is None or found.is_depthwise:
+class _Found(NamedTuple):
+    """The gradient of a weight that a match is, and the call for it."""
+
+    m: Match
+    gradient: Gradient
+    described: WeightGradient
+
+    def operands(self) -> list[Expr]:
+        """Image and gradient with channels last."""
+        m = self.m
+        pairs = ((m[_x], self.gradient.image), (m[_other], self.gradient.gradient))
+        return [_pixels(m, value, axes) for value, axes in pairs]
+
+    def given(self, made: Expr) -> Expr:
+        """What a call gives, in the order of the match's axes."""
+        axes = [LAYOUTS[self.described.lies].index(axis) for axis in self.gradient.weight]
+        return made if axes == [0, 1, 2, 3] else R.permute_dims(self.m.bind("called", made), axes)
+
+    def in_rows(self) -> Expr | None:
+        """The form in rows, where XLA's convolution is slower; else None."""
+        if self.described.groups == 1 and math.prod(self.described.window) > 1:
+            return None
+        return self.given(rows(self.described, *self.operands()))
+
+
+def _found(m: Match) -> _Found | None:
+    gradient = gradient_of(m.call)
+    if gradient is None or gradient.is_depthwise:
         return None
-    lies = next((name for name, axes in LAYOUTS.items() if axes == found.weight), "last")
-    described = found.described(lies)
-    if described.problem() or not fits(described):
-        return None
-    operands = [_pixels(m, m[_x], found.image), _pixels(m, m[_other], found.gradient)]
-    axes = [LAYOUTS[lies].index(axis) for axis in found.weight]
-    made = make(described, operands)
-    return R.permute_dims(m.bind("called", made), axes) if axes != [0, 1, 2, 3] else made
+    lies = next((name for name, axes in LAYOUTS.items() if axes == gradient.weight), "last")
+    described = gradient.described(lies)
+    return None if described.problem() else _Found(m, gradient, described)
 
 
 def _pixels(m: Match, value: Expr, axes: Sequence[int]) -> Expr:
     """The image whose axes are ``axes`` of a value; what was transposed before is seen through."""
     call = m.bound(value)
-    while isinstance(call, Call) and call.op is Op.get("relax.permute_dims"):
+    while isinstance(call, Call) and is_call(call, "relax.permute_dims"):
         before = call_attrs(call)["axes"] or (3, 2, 1, 0)
         value, axes = call.args[0], [before[axis] for axis in axes]
         call = m.bound(value)
     return value if list(axes) == [0, 1, 2, 3] else m.bind("pixels", R.permute_dims(value, axes))
 
 
-def _slow(call: WeightGradient) -> bool:
-    """Whether XLA's convolution is slower than the form in rows."""
-    return call.groups > 1 or math.prod(call.window) == 1
+def _alone(m: Match) -> Expr | None:
+    found = _found(m)
+    return None if found is None else found.in_rows()
 
 
 # Where there are no calls.
-_in_rows: Final = Rule(
-    is_op("relax.stablehlo.convolution")(_x, _other),
-    lambda m: _made(m, _slow, lambda described, operands: rows(described, *operands)),
-)
+_IN_ROWS: Final = Rule(is_op("relax.stablehlo.convolution")(_x, _other), _alone)
+
+
+def form(call: WeightGradient) -> Function:
+    """The function of rows that a composite for ``call`` names."""
+    return _Calls("").form(call)

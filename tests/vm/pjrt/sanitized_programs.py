@@ -14,7 +14,15 @@ from typing import Final
 
 import numpy as np
 
-from relax2xla.kernels import attention, depthwise, norms, products, recurrences, squeezes
+from relax2xla.kernels import (
+    attention,
+    depthwise,
+    gradients,
+    norms,
+    products,
+    recurrences,
+    squeezes,
+)
 from relax2xla.kernels.attention import MASKS
 from relax2xla.kernels.native import Call, Family
 from relax2xla.kernels.recurrences import CELLS, Recurrence
@@ -23,6 +31,7 @@ from relax2xla.vm.pjrt import native_calls
 from . import (
     test_attention,
     test_depthwise,
+    test_gradients,
     test_norms,
     test_products,
     test_recurrences,
@@ -46,7 +55,7 @@ def of_products() -> Iterator[tuple[Call, list[Array]]]:
     for call in test_products.ALL:
         yield call, test_products.case(call)[1]
     for call in test_products.GIVEN:
-        for lies, scaled in itertools.product(("first", "last"), (False, True)):
+        for lies, scaled in itertools.product(test_products.lies_of(call), (False, True)):
             made, _, operands = test_products.given(call, lies, scaled)
             yield made, operands
     for call in test_products.PLANES:
@@ -93,6 +102,12 @@ def of_squeezes() -> Iterator[tuple[Call, list[Array]]]:
         yield call, test_squeezes.operands_of(call)
 
 
+def of_gradients() -> Iterator[tuple[Call, list[Array]]]:
+    """Of weights in both layouts."""
+    for call in test_gradients.ALL:
+        yield call, test_gradients.operands_of(call)
+
+
 CASES: Final = {
     products.FAMILY: of_products,
     recurrences.FAMILY: of_recurrences,
@@ -100,6 +115,7 @@ CASES: Final = {
     attention.FAMILY: of_attention,
     norms.FAMILY: of_norms,
     squeezes.FAMILY: of_squeezes,
+    gradients.FAMILY: of_gradients,
 }
 
 

@@ -163,8 +163,15 @@ def case(call: Described) -> tuple[Array, list[Array]]:
 
 def as_it_lies(weight: Array, call: Described) -> Array:
     """A plain weight, in the order of axes in which a call takes it."""
+    if call.lies == "turned":
+        return weight[::-1, ::-1].transpose(2, 3, 0, 1).copy()
     axes = (1, 0) if weight.ndim == 2 else (3, 2, 0, 1)
     return np.ascontiguousarray(weight.transpose(axes) if call.lies == "first" else weight)
+
+
+def lies_of(call: Described) -> tuple[str, ...]:
+    """How the weight of a call may lie that comes with it."""
+    return ("first", "last") if isinstance(call, Product) else ("first", "last", "turned")
 
 
 def given(call: Described, lies: str, scaled: bool) -> tuple[Described, Array, list[Array]]:
@@ -220,9 +227,11 @@ def test_functions_and_forms(call: Described) -> None:
 
 
 @pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
-@pytest.mark.parametrize("lies", ["first", "last"])
+@pytest.mark.parametrize("lies", ["first", "last", "turned"])
 @pytest.mark.parametrize("call", GIVEN, ids=range(len(GIVEN)))
 def test_weights_as_they_lie(call: Described, lies: str, scaled: bool) -> None:
+    if lies not in lies_of(call):
+        pytest.skip("a product has no window to turn")
     call, weight, operands = given(call, lies, scaled)
     assert not call.problem()
     assert [v.shape for v in operands] == [t.shape for t in call.operands]
@@ -328,7 +337,7 @@ def test_any_number_of_threads_gives_the_same_numbers(
     shared = native_calls.library(FAMILY, FAMILY.flags())
     cases = [(call, case(call)[1]) for call in SHARED]
     plain = [c for c in SHARED if c.groups == 1 and not isinstance(c, JoinedProduct)]
-    lying = [given(c, lies, True) for c in plain for lies in ("first", "last")]
+    lying = [given(c, lies, True) for c in plain for lies in lies_of(c)]
     cases += [(call, operands) for call, _, operands in lying]
     for call, operands in cases:
         made = np.full(call.result.shape, np.nan, call.result.dtype)
@@ -390,6 +399,7 @@ def test_which_windows_are_filtered() -> None:
         (PRODUCTS[0], {"ending": "tanh"}, "what follows"),
         (PRODUCTS[0], {"lies": "first"}, "not those that its attributes say"),
         (PRODUCTS[0], {"lies": "here"}, "lies in one of"),
+        (PRODUCTS[0], {"lies": "turned"}, "no windows"),
         (PRODUCTS[0], {"scaled": True}, "scaled already"),
         (CONVOLUTIONS[0], {"lies": "last"}, "not those that its attributes say"),
         (CONVOLUTIONS[6], {"lies": "first"}, "in panels"),

@@ -136,23 +136,46 @@ def _traced(groups: int, dtype: torch.dtype = torch.float32) -> Any:
     return make_fx(back, tracing_mode="fake")(image, image, weight).graph
 
 
+OWN_WEIGHT: Any = torch.ops.relax2xla_gradients.weight.default
+
+
 def test_groups_go_back_by_convolutions_of_the_same_direction() -> None:
     """XLA, and oneDNN's calls, have fast ones of these alone."""
     convolutions = _traced(4).find_nodes(op="call_function", target=ATEN.convolution.default)
+    assert [node.args[6] for node in convolutions] == [False]
+    doubles = _traced(4, torch.float64)
+    convolutions = doubles.find_nodes(op="call_function", target=ATEN.convolution.default)
     assert [node.args[6] for node in convolutions] == [False, False]
 
 
-def test_depthwise_weights_in_float32_are_one_operation() -> None:
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_gradients_of_weights_in_float32_are_one_operation(groups: int) -> None:
     """Which a pass looks for, and computes in C++ where it can."""
-    own = torch.ops.relax2xla_gradients.depthwise_weight.default
-    graph = _traced(8)
-    assert len(graph.find_nodes(op="call_function", target=own)) == 1
+    graph = _traced(groups)
+    assert len(graph.find_nodes(op="call_function", target=OWN_WEIGHT)) == 1
     assert not graph.find_nodes(op="call_function", target=ATEN.sum.dim_IntList)
-    x, weight = torch.randn(2, 8, 6, 7), torch.randn(8, 1, 3, 3)
-    grad = torch.randn(2, 8, 3, 4)
-    window = ([2, 2], [1, 1], [1, 1], False, [0, 0], 8, [False, True, False])
-    expected = ATEN.convolution_backward(grad, x, weight, None, *window)[1]
-    torch.testing.assert_close(own(x, grad, weight, [2, 2], [1, 1]), expected)
+    x, weight = torch.randn(2, 8, 6, 7), torch.randn(8, 8 // groups, 3, 3)
+    grad = torch.randn(2, 8, 2, 4)
+    window = ([2, 2], [1, 1], [2, 1])
+    rest = (False, [0, 0], groups, [False, True, False])
+    expected = ATEN.convolution_backward(grad, x, weight, None, *window, *rest)[1]
+    torch.testing.assert_close(OWN_WEIGHT(x, grad, weight, *window, groups), expected)
+
+
+def test_planes_whose_windows_are_spread_stay_sums_of_products() -> None:
+    """Functions for planes have windows without gaps; XLA has no fast form for these."""
+
+    def back(grad: Any, x: Any, weight: Any) -> Any:
+        where = ([1, 1], [2, 2], [2, 2], False, [0, 0], 8, [False, True, False])
+        return window_gradients.convolution_backward(grad, x, weight, None, *where)[1]
+
+    image, weight = torch.randn(2, 8, 6, 6), torch.randn(8, 1, 3, 3)
+    graph = make_fx(back, tracing_mode="fake")(image, image, weight).graph
+    assert not graph.find_nodes(op="call_function", target=OWN_WEIGHT)
+    expected = ATEN.convolution_backward(
+        image, image, weight, None, [1, 1], [2, 2], [2, 2], False, [0, 0], 8, [False, True, False]
+    )[1]
+    torch.testing.assert_close(back(image, image, weight), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_depthwise_products_are_added_up_before_their_sums() -> None:
