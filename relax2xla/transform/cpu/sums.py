@@ -74,7 +74,7 @@ def _place(axes: Sequence[int] | None, rank: int) -> tuple[int, int] | None:
         return None
     found = sorted({a % rank for a in axes})
     begin, end = found[0], found[-1] + 1
-    return (begin, end) if 1 < len(found) == end - begin and end < rank else None
+    return (begin, end) if len(found) == end - begin and end < rank else None
 
 
 def _op(name: str, *args: object) -> Call:

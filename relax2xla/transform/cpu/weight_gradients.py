@@ -48,7 +48,7 @@ class Gradient(NamedTuple):
 def gradient_of(call: Call) -> Gradient | None:
     """The gradient of a weight that a convolution over planes of float32 is; None for others.
 
-    Others are those whose windows are smaller than their results.
+    Without groups in the batch others are those whose windows are smaller than their results.
     """
     infos = [v.struct_info_ for v in (*call.args, call)]
     shapes = [i.dims for i in infos if isinstance(i, TensorStructInfo) and i.dtype == "float32"]
@@ -68,7 +68,8 @@ def gradient_of(call: Call) -> Gradient | None:
     (top, _), (left, _) = attrs["padding"] or ((0, 0), (0, 0))
     if spread or any(attrs["window_reversal"] or ()) or min(top, left) < 0:
         return None
-    if math.prod(g[1:3]) < math.prod(made[1:3]):
+    groups = attrs["batch_group_count"] or 1
+    if groups == 1 and math.prod(g[1:3]) < math.prod(made[1:3]):
         return None
     letters = dict(zip(result, "IHWO", strict=True))
     rows, columns = attrs["rhs_dilation"] or (1, 1)
@@ -84,7 +85,7 @@ def gradient_of(call: Call) -> Gradient | None:
         top,
         left,
         (down, across),
-        attrs["batch_group_count"] or 1,
+        groups,
     )
 
 
