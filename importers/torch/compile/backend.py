@@ -34,7 +34,7 @@ from relax2xla.importers.torch.compile.graphs import (
     table,
     traced,
 )
-from relax2xla.importers.torch.compile.saved_images import channels_last
+from relax2xla.importers.torch.compile.saved_images import in_order
 from relax2xla.importers.torch.compile.xla_part import Part
 from relax2xla.importers.torch.engine.export import import_program
 from relax2xla.importers.torch.engine.graph_walk import Options, Walk
@@ -136,7 +136,7 @@ def _partitioned(
 ) -> tuple[GraphModule, GraphModule]:
     """A joint graph as a forward and a backward one, with what goes from one to the other."""
     forward, backward = partitioned(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
-    channels_last(forward, backward, num_fwd_outputs)
+    in_order(forward, backward, num_fwd_outputs)
     return forward, backward
 
 

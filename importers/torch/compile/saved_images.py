@@ -1,34 +1,45 @@
-"""Images that a forward graph saves for the backward one, as both of them compute with them.
+"""What a forward graph saves for the backward one, as both of them have it in memory.
 
 XLA's convolutions on the CPU have channels last; torch's graphs have them first. What one graph
-saves and the other reads is seen by nobody else, so it goes over without being transposed twice.
+saves and the other reads is seen by nobody else, so images go over with channels last, without
+being transposed twice, and other values in the order in which torch says that they lie.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
 
-from relax2xla.importers.torch.compile.graphs import memory_order, placeholders_of, results_of
+from relax2xla.importers.torch.compile.graphs import (
+    is_dense,
+    memory_order,
+    placeholders_of,
+    results_of,
+)
 from relax2xla.importers.torch.source.inplace import named
 from relax2xla.importers.torch.source.torch_internals import OpOverload, detect_fake_mode
 
 ATEN: Any = torch.ops.aten
-_LAST, _FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
+#: Axes, from the slowest in memory to the fastest.
+Order: TypeAlias = tuple[int, ...]
+_LAST: Order = (0, 2, 3, 1)
 # Operators besides those of single elements whose images and results lie alike.
 _ALIKE = named(
     "_adaptive_avg_pool2d _native_batch_norm_legit _native_batch_norm_legit.no_stats "
     "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training alias avg_pool2d cat "
     "clone constant_pad_nd convolution detach max_pool2d_with_indices native_batch_norm "
-    "native_dropout slice.Tensor upsample_bilinear2d.vec upsample_nearest2d.vec"
+    "native_dropout native_layer_norm slice.Tensor upsample_bilinear2d.vec upsample_nearest2d.vec"
 )
 
 
-def channels_last(forward: GraphModule, backward: GraphModule, results: int) -> None:
+def in_order(forward: GraphModule, backward: GraphModule, results: int) -> None:
     """Let ``forward`` save images of convolutions with channels last, and ``backward`` take them.
+
+    What else is saved that does not lie as its axes are in order goes over as it lies.
 
     results: how many of the forward graph's results are the function's own; the others are saved.
     Only what the forward graph has computed itself: inputs are saved as they are.
@@ -39,67 +50,99 @@ def channels_last(forward: GraphModule, backward: GraphModule, results: int) -> 
     moved: dict[Node, Node] = {}
     for place in placeholders_of(backward):
         node = saved.get(place.name)
-        if node is None or node not in images or node.op == "placeholder":
+        value = None if node is None or node.op == "placeholder" else node.meta.get("val")
+        if node is None or not isinstance(value, torch.Tensor) or not is_dense(value):
+            continue
+        lies = memory_order(value)
+        own = tuple(lies or range(value.ndim))
+        order = images.get(node, own)
+        if order == tuple(range(value.ndim)) and lies is None:
             continue
         with forward.graph.inserting_before(output):
-            moved[node] = _ordered(forward, node, _LAST)
+            moved[node] = _lying(forward, _turned(forward, node, order))
         readers = list(place.users)
         place.meta = {**place.meta, "val": moved[node].meta["val"], "tensor_meta": None}
         after = next(n for n in backward.graph.nodes if n.op != "placeholder")
         with backward.graph.inserting_before(after):
-            first = _ordered(backward, place, _FIRST)
+            # What reads it finds it in memory as it was.
+            made = _turned(backward, place, [order.index(axis) for axis in own])
+            if order != own:
+                made = _lying(backward, made)
+            made = _turned(backward, made, [own.index(axis) for axis in range(value.ndim)])
         for reader in readers:
-            reader.replace_input_with(place, first)
+            reader.replace_input_with(place, made)
     if not moved:
         return
-    own, others = results_of(forward)[:results], results_of(forward)[results:]
-    output.args = ((*own, *(moved.get(n, n) for n in others)),)
+    own_results, others = results_of(forward)[:results], results_of(forward)[results:]
+    output.args = ((*own_results, *(moved.get(n, n) for n in others)),)
     for graph in (forward, backward):
         graph.recompile()
 
 
-def _ordered(module: GraphModule, node: Node, axes: list[int]) -> Node:
-    """A value with its axes in another order, also in memory, with what torch says of it."""
-    made, value = node, node.meta["val"]
+def _turned(module: GraphModule, node: Node, axes: Sequence[int]) -> Node:
+    """A value with its axes in another order."""
+    if list(axes) == list(range(len(axes))):
+        return node
+    return _called(module, ATEN.permute.default, node, list(axes))
+
+
+def _lying(module: GraphModule, node: Node) -> Node:
+    """A value whose axes are in order in memory."""
+    return _called(module, ATEN.clone.default, node, memory_format=torch.contiguous_format)
+
+
+def _called(module: GraphModule, op: Any, node: Node, *args: Any, **kwargs: Any) -> Node:
+    """A call of an operator of one tensor, with the value that torch says it has."""
+    made = module.graph.call_function(op, (node, *args), kwargs)
+    value = node.meta["val"]
     mode = detect_fake_mode(value)
-    for op, args, kwargs in (
-        (ATEN.permute.default, (axes,), {}),
-        (ATEN.clone.default, (), {"memory_format": torch.contiguous_format}),
-    ):
-        made = module.graph.call_function(op, (made, *args), kwargs)
-        with contextlib.nullcontext() if mode is None else mode:
-            value = op(value, *args, **kwargs)
-        made.meta = {"val": value}
+    with contextlib.nullcontext() if mode is None else mode:
+        made.meta = {"val": op(value, *args, **kwargs)}
     return made
 
 
-def _images(module: GraphModule) -> set[Node]:
+def _images(module: GraphModule) -> dict[Node, Order]:
     """Images of convolutions, their results, and what is computed of them or makes them, pixel by
-    pixel or by windows.
+    pixel or by windows; and where their channels are last.
     """
-    found: set[Node] = set()
+    found: dict[Node, Order] = {}
     todo = [
-        n
+        (n, _LAST)
         for node in module.graph.nodes
         if node.target is ATEN.convolution.default
         for n in (node, node.args[0])
     ]
     while todo:
-        node = todo.pop()
+        node, order = todo.pop()
         if node in found or not _is_image(node):
             continue
-        found.add(node)
-        todo += [user for user in node.users if _alike(user)]
-        todo += node.all_input_nodes if _alike(node) else ()
+        found[node] = order
+        todo += [(user, after) for user in node.users if (after := _after(user, order))]
+        before = _before(node, order)
+        todo += [(n, before) for n in node.all_input_nodes] if before else ()
     return found
 
 
 def _is_image(node: Node) -> bool:
-    """Whether a value has four axes that lie in their order, or is several values."""
+    """Whether a value has four axes, or is several values."""
     value = node.meta.get("val")
-    if isinstance(value, tuple | list):
-        return True
-    return isinstance(value, torch.Tensor) and value.ndim == 4 and memory_order(value) is None
+    return isinstance(value, tuple | list) or (isinstance(value, torch.Tensor) and value.ndim == 4)
+
+
+def _after(node: Node, order: Order) -> Order | None:
+    """The order of what an operator makes of an image; None where it is none."""
+    if node.target is ATEN.permute.default:
+        axes: Any = node.args[1]
+        return tuple([a % 4 for a in axes].index(axis) for axis in order)
+    return order if _alike(node) else None
+
+
+def _before(node: Node, order: Order) -> Order | None:
+    """The order of what an operator has made an image of; None where it is none."""
+    if node.target is ATEN.permute.default:
+        axes: Any = node.args[1]
+        return tuple(axes[axis] % 4 for axis in order)
+    return order if _alike(node) else None
 
 
 def _alike(node: Node) -> bool:

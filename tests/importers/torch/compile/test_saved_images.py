@@ -71,11 +71,11 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, int]]:
     found: list[tuple[Any, Any, int]] = []
 
     def note(forward: Any, backward: Any, results: int) -> None:
-        channels_last(forward, backward, results)
+        in_order(forward, backward, results)
         found.append((forward, backward, results))
 
-    channels_last = backend.channels_last
-    monkeypatch.setattr(backend, "channels_last", note)
+    in_order = backend.in_order
+    monkeypatch.setattr(backend, "in_order", note)
     return found
 
 
