@@ -123,7 +123,7 @@ FAMILY: Final = Family(
     name="gradients",
     readers={WeightGradient: _weight},
     source="gradients.cpp",
-    headers=("activations.h", "products/tile.h", "threads.h"),
+    headers=("activations.h", "pages.h", "products/tile.h", "threads.h"),
 )
 # Multiplications that are worth a call.
 _LEAST: Final = 1 << 16

@@ -7,6 +7,7 @@
  */
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
+#include <relax2xla/pages.h>
 #include <relax2xla/products/tile.h>
 #include <relax2xla/threads.h>
 #include <tvm/runtime/packed_func.h>
@@ -36,6 +37,9 @@ constexpr int64_t kBeside = std::max(1, kVectors * kLanes / kPanel);
 constexpr int kRows = std::min(relax2xla::kMostRows, relax2xla::kSums / kVectors);
 // Pixels ahead of which panels come nearer.
 constexpr int64_t kAhead = 24;
+// Pixels that are few, and rows of results that are written side by side.
+constexpr int64_t kFewPixels = 4;
+constexpr int kStreams = 4;
 // Channels that are few: rows of windows are gathered whole.
 constexpr int64_t kFew = 16;
 // Multiplications that are worth a thread.
@@ -56,6 +60,11 @@ struct Windows {
 
   /* Whether a run is a row of the window, or a tap. */
   bool joined() const { return channels < kFew && window_width > 1 && dilated_columns == 1; }
+  /* Whether pixels see one of their own each. */
+  bool is_plain() const {
+    return window_height == 1 && window_width == 1 && steps == 1 && step == 1 && top == 0 && left == 0 &&
+           rows == height && columns == width;
+  }
   int64_t runs() const { return window_height * (joined() ? 1 : window_width); }
   int64_t length() const { return channels * (joined() ? window_width : 1); }
 
@@ -233,6 +242,35 @@ struct Product {
   }
 };
 
+/* Sums over so few pixels that writing them takes longest: rows of some results one behind the other. */
+void of_few_pixels(const Windows& left, const Windows& right, int64_t pixels, float* out) {
+  const int64_t rows = left.channels, columns = right.channels;
+  relax2xla::in_ranges((rows + kStreams - 1) / kStreams, kWork / (kStreams * columns * pixels),
+                       [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin * kStreams; o < std::min(rows, end * kStreams); o += kStreams) {
+      const int64_t some = std::min<int64_t>(kStreams, rows - o);
+      float* const to = out + o * columns;
+      for (int64_t c = 0; c < columns; c += kLanes) {
+        const auto wide = static_cast<int>(std::min<int64_t>(kLanes, columns - c));
+        Vector sum[kStreams] = {};
+        for (int64_t k = 0; k < pixels; ++k) {
+          const float* const from = right.image + k * right.pitch + c;
+          const Vector numbers = wide == kLanes ? load(from) : load_first(from, wide);
+          const float* const factors = left.image + k * left.pitch + o;
+          for (int64_t r = 0; r < some; ++r) sum[r] += factors[r] * numbers;
+        }
+        for (int64_t r = 0; r < some; ++r) {
+          if (wide == kLanes) {
+            store(to + r * columns + c, sum[r]);
+          } else {
+            for (int i = 0; i < wide; ++i) to[r * columns + c + i] = sum[r][i];
+          }
+        }
+      }
+    }
+  });
+}
+
 /* The products of all groups; those of each begin `next` numbers behind those before. */
 void compute(const Windows& left, const Windows& right, int64_t pixels, int64_t groups, float* out,
              int64_t stride, int64_t next) {
@@ -282,7 +320,12 @@ void of_weight(const DLTensor* image, const DLTensor* gradient, int64_t steps, i
   const Windows gradients{static_cast<const float*>(gradient->data),
                           of[1], of[2], all, all / units, 1, 1, 1, 1, 0, 0, 1, 1, of[1], of[2]};
   auto* const out = static_cast<float*>(result->data);
+  relax2xla::ask_for_large_pages(out, taps * own * all * static_cast<int64_t>(sizeof(float)));
   if (first && taps == 1 && beside == 1) {
+    if (pixels <= kFewPixels && groups == 1 && windows.is_plain()) {
+      of_few_pixels(gradients, windows, pixels, out);
+      return;
+    }
     compute(gradients, windows, pixels, units, out, channels, all / units * channels);
     return;
   }
