@@ -34,6 +34,7 @@ from relax2xla.transform.cpu.call_products import CallGivenProducts as CallGiven
 from relax2xla.transform.cpu.call_products import CallProducts as CallProducts
 from relax2xla.transform.cpu.call_recurrences import CallRecurrences as CallRecurrences
 from relax2xla.transform.cpu.call_squeezes import CallSqueezes as CallSqueezes
+from relax2xla.transform.cpu.call_transposes import CallTransposes as CallTransposes
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise as ExpandDepthwise
 from relax2xla.transform.cpu.few_channels import ExpandFewChannels as ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul

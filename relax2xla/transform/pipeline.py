@@ -15,6 +15,7 @@ from relax2xla.transform.cpu.call_onednn import CallOneDnn
 from relax2xla.transform.cpu.call_products import CallGivenProducts, CallProducts, Choose
 from relax2xla.transform.cpu.call_recurrences import CallRecurrences
 from relax2xla.transform.cpu.call_squeezes import CallSqueezes
+from relax2xla.transform.cpu.call_transposes import CallTransposes
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
 from relax2xla.transform.cpu.few_channels import ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
@@ -52,9 +53,17 @@ STATIC: Final[tuple[type[Pass], ...]] = (
     FeatureMajor,
     # Behind it, since it may have other axes be the last.
     CallNorms,
+    # Last: what others leave of transpositions.
+    CallTransposes,
 )
 # What gives functions of JAX nothing where there are no calls: they are differentiated as written.
-_CALLS_ALONE: Final = (CallAttention, CallGivenProducts, CallGradients, CallNorms)
+_CALLS_ALONE: Final = (
+    CallAttention,
+    CallGivenProducts,
+    CallGradients,
+    CallNorms,
+    CallTransposes,
+)
 
 
 class Pipeline(Sequential):

@@ -35,6 +35,7 @@ _FORMS: Final[Mapping[str, str]] = {
     "relax2xla.recurrences.": "C++, all steps",
     "relax2xla.norms.": "C++",
     "relax2xla.squeezes.": "C++",
+    "relax2xla.transposes.": "C++",
     "relax2xla.onednn.": "oneDNN",
 }
 _KINDS: Final[Mapping[str, str]] = {

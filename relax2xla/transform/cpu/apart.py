@@ -69,15 +69,15 @@ def computed_again(func: Function) -> Callable[[Var], bool]:
     Into one for each value behind it that is more than a pointwise function of it and is read; a
     normalisation reads three times, for the mean, the variance and itself.
     """
-    readers: Mapping[Var, list[Binding | None]] = _readers(func)
+    readers: Mapping[Var, list[Binding | None]] = readers_of(func)
 
     def again(var: Var) -> bool:
         todo, seen, read = [var], {var}, 0
         while todo and read < 2:
             found = readers[todo.pop()]
-            if any(b is not None and _has(b.value, Normalises) for b in found):
+            if any(b is not None and has_trait(b.value, Normalises) for b in found):
                 return True
-            behind = [b.var for b in found if b is not None and _has(b.value, *_POINTWISE)]
+            behind = [b.var for b in found if b is not None and has_trait(b.value, *_POINTWISE)]
             read += len(behind) < len(found)
             todo += [v for v in dict.fromkeys(behind) if v not in seen]
             seen.update(behind)
@@ -86,7 +86,7 @@ def computed_again(func: Function) -> Callable[[Var], bool]:
     return again
 
 
-def _readers(func: Function) -> Mapping[Var, list[Binding | None]]:
+def readers_of(func: Function) -> Mapping[Var, list[Binding | None]]:
     """Variables to the bindings that read them; None stands for the function's result."""
     found: defaultdict[Var, list[Binding | None]] = defaultdict(list)
     for b in bindings_of(func.body):
@@ -97,7 +97,7 @@ def _readers(func: Function) -> Mapping[Var, list[Binding | None]]:
     return found
 
 
-def _has(value: Expr, *kinds: type[Trait]) -> bool:
+def has_trait(value: Expr, *kinds: type[Trait]) -> bool:
     """Whether it is a call of an operator of one of these kinds."""
     if not isinstance(value, Call) or not isinstance(value.op, Op):
         return False

@@ -25,6 +25,7 @@ from relax2xla.kernels import (
     products,
     recurrences,
     squeezes,
+    transposes,
 )
 from relax2xla.kernels.integers import calls as integers
 from relax2xla.kernels.native import Call, Family, Tensor, may_call
@@ -46,6 +47,7 @@ FAMILIES: Final = (
     norms.FAMILY,
     squeezes.FAMILY,
     gradients.FAMILY,
+    transposes.FAMILY,
 )
 # A loop from the beginning of a line of the cache on: where it begins elsewhere, products take 1.1
 # times as long while another thread of the same core is at work.

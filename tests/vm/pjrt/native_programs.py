@@ -45,7 +45,8 @@ def program(call: Call, family: Family, form: Function) -> rx.IRModule:
 
 def called(library: Mapping[str, NativeFunction], call: Call, operands: Sequence[Array]) -> Array:
     """What the function in C++ gives; all of the result is written."""
-    made = np.full(call.result.shape, np.nan, call.result.dtype)
+    missing = np.nan if "float" in call.result.dtype else 77
+    made = np.full(call.result.shape, missing, call.result.dtype)
     library[call.symbol](*operands, *call.numbers, made)
     return made
 

@@ -22,6 +22,7 @@ from relax2xla.kernels import (
     products,
     recurrences,
     squeezes,
+    transposes,
 )
 from relax2xla.kernels.attention import MASKS
 from relax2xla.kernels.native import Call, Family
@@ -36,6 +37,7 @@ from . import (
     test_products,
     test_recurrences,
     test_squeezes,
+    test_transposes,
 )
 from .native_programs import Array, called
 
@@ -108,6 +110,12 @@ def of_gradients() -> Iterator[tuple[Call, list[Array]]]:
         yield call, test_gradients.operands_of(call)
 
 
+def of_transposes() -> Iterator[tuple[Call, list[Array]]]:
+    """Whole blocks and parts of some."""
+    for call in test_transposes.CALLS:
+        yield call, test_transposes.operands_of(call)
+
+
 CASES: Final = {
     products.FAMILY: of_products,
     recurrences.FAMILY: of_recurrences,
@@ -116,6 +124,7 @@ CASES: Final = {
     norms.FAMILY: of_norms,
     squeezes.FAMILY: of_squeezes,
     gradients.FAMILY: of_gradients,
+    transposes.FAMILY: of_transposes,
 }
 
 
