@@ -24,8 +24,8 @@ _THEIRS: Final = (
 # Options of mallopt (malloc.h), with bytes: blocks from this size on are mapped one by one, and
 # this much may lie free at the end of the heap.
 _OPTIONS: Final = ((-3, 256 << 20), (-1, 512 << 20))
-# All threads have one heap: those of others hold 64 MiB and give back what is free, and programs run
-# on threads of XLA's own. With many processors threads would wait for each other there.
+# All threads have one heap: those of others hold 64 MiB and give back what is free, and programs
+# run on threads of XLA's own. With many processors threads would wait for each other there.
 _ONE_HEAP: Final = (-8, 1)
 _FEW_PROCESSORS: Final = 8
 
