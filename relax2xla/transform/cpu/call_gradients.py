@@ -130,12 +130,14 @@ def _found(m: Match) -> _Found | None:
 
 def _pixels(m: Match, value: Expr, axes: Sequence[int]) -> Expr:
     """The image whose axes are ``axes`` of a value; what was transposed before is seen through."""
-    call = m.bound(value)
-    while isinstance(call, Call) and is_call(call, "relax.permute_dims"):
-        before = call_attrs(call)["axes"] or (3, 2, 1, 0)
-        value, axes = call.args[0], [before[axis] for axis in axes]
+    last = [0, 1, 2, 3]
+    while list(axes) != last:
         call = m.bound(value)
-    return value if list(axes) == [0, 1, 2, 3] else m.bind("pixels", R.permute_dims(value, axes))
+        if not isinstance(call, Call) or not is_call(call, "relax.permute_dims"):
+            return m.bind("pixels", R.permute_dims(value, axes))
+        before = call_attrs(call)["axes"] or last[::-1]
+        value, axes = call.args[0], [before[axis] for axis in axes]
+    return value
 
 
 def _alone(m: Match) -> Expr | None:

@@ -307,7 +307,7 @@ class _Calls(Sites):
         # Few columns: features first, which are the rows then.
         rows = LAID_OUT if not turns else 0
         many = math.prod(described.result.shape[:-1]) >= rows and described.results >= LAID_OUT
-        return lies == "first" and many and not turned
+        return lies == "first" and many and (not turned or math.prod(described.rows) >= 16384)
 
     def _joining(self, m: Match, described: Product, x: Expr, panels: Expr) -> Site | None:
         """The site of a product of what is joined, or was prepared by a batch norm and a relu."""

@@ -21,7 +21,7 @@ from typing import Final
 
 from relax2xla import op as R
 from relax2xla.dpl.make import is_op, wildcard
-from relax2xla.dpl.rules import Match, Rule
+from relax2xla.dpl.rules import Match, Rule, rewrite
 from relax2xla.ir import Binding, Call, Expr, Function, IRModule, Tuple, Var
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.op import is_op as is_call
@@ -80,17 +80,14 @@ class _Calls(Sites):
         """See :class:`Sites`."""
         if self.family.forms in self.name:  # what a call is in rows
             return func
-        self.params, self.readers = func.params, readers_of(func)
-        return super().function(func)
+        once = rewrite(func, [Rule(is_op("relax.permute_dims")(_x), _Once())], inside=False)[0]
+        self.params, self.readers = once.params, readers_of(once)
+        made = super().function(once)
+        return func if made is once else made
 
     def _transpose(self, m: Match) -> Expr | None:
-        tensor, axes = tensor_of(m[_x]), call_attrs(m.call)["axes"]
-        if tensor is None:
-            return None
-        rank = len(tensor.shape)
-        order = reversed(range(rank)) if axes is None else (a % rank for a in axes)
-        call = Transpose(tensor.shape, tuple(order), tensor.dtype)
-        if call.problem():
+        call = _call_of(m)
+        if call is None:
             return None
         source = self._source(m)
         computed, read = _is_loop(source), self._read_by(m.var)
@@ -128,6 +125,30 @@ class _Calls(Sites):
                 yield from self._readers_of(b.var)
             else:
                 yield b.value
+
+
+class _Once:
+    """One transposition in the place of several of one value, which XLA would see in rows alone."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[Expr, Transpose], Var] = {}
+
+    def __call__(self, m: Match) -> Expr | None:
+        call = _call_of(m)
+        if call is None or not isinstance(m.var, Var):
+            return None
+        first = self.known.setdefault((m[_x], call), m.var)
+        return None if first is m.var else first
+
+
+def _call_of(m: Match) -> Transpose | None:
+    tensor, axes = tensor_of(m[_x]), call_attrs(m.call)["axes"]
+    if tensor is None:
+        return None
+    rank = len(tensor.shape)
+    order = reversed(range(rank)) if axes is None else (a % rank for a in axes)
+    call = Transpose(tensor.shape, tuple(order), tensor.dtype)
+    return None if call.problem() else call
 
 
 def form(call: Transpose) -> Function:
