@@ -21,6 +21,7 @@ if hasattr(os, "sched_setaffinity"):
 import torch
 from torch import nn
 
+from benchmarks.peers import pictures
 from benchmarks.timing import interleaved, ratio
 from examples.models import MODELS
 
@@ -44,6 +45,13 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (8, 128, 256),
     ),
     "ResNet-50, 8 of 112x112": (lambda: MODELS["resnet50"].build(), (8, 3, 112, 112)),
+    "MobileNetV3-large, 8 of 112x112": (pictures.mobilenet_v3_large, (8, 3, 112, 112)),
+    "EfficientNet-B0, 4 of 112x112": (pictures.efficientnet_b0, (4, 3, 112, 112)),
+    "ConvNeXt-T, 2 of 112x112": (pictures.convnext_tiny, (2, 3, 112, 112)),
+    "RegNet-Y-1.6GF, 4 of 112x112": (pictures.regnet_y_1_6gf, (4, 3, 112, 112)),
+    "DenseNet-121, 4 of 112x112": (pictures.densenet121, (4, 3, 112, 112)),
+    "VGG11, 2 of 224x224": (pictures.vgg11, (2, 3, 224, 224)),
+    "Swin-T, 1 of 224x224": (pictures.swin_t, (1, 3, 224, 224)),
 }
 PEERS = ("eager", "inductor")
 
@@ -58,6 +66,9 @@ def measure(name: str, rounds: int) -> dict[str, list[float]]:
     build, shape = CASES[name]
     torch.manual_seed(0)
     layer = build().train()
+    for part in layer.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0  # random numbers are torch's in all variants
     x = torch.randn(shape, requires_grad=shape[1] > 3)
     variants: dict[str, Callable[[], None]] = {"eager": lambda: _step(layer, x)}
     for backend in ("relax2xla", "inductor"):

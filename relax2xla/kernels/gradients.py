@@ -125,10 +125,12 @@ FAMILY: Final = Family(
     source="gradients.cpp",
     headers=("activations.h", "pages.h", "products/tile.h", "threads.h"),
 )
-# Multiplications that are worth a call.
+# Multiplications that are worth a call, and results along an axis that fill half a vector.
 _LEAST: Final = 1 << 16
+_HALF: Final = 8
 
 
 def pays(call: WeightGradient) -> bool:
     """Whether a call is faster than its form in rows."""
-    return call.multiplications >= _LEAST
+    few = min(call.image[3] * math.prod(call.window), call.gradient[3]) < _HALF
+    return call.multiplications >= _LEAST and not few

@@ -78,7 +78,10 @@ class _Calls(Sites):
         left, right = tensor_of(value.args[0]), tensor_of(m[_other])
         if left is None or right is None or {left.dtype, right.dtype} != {"float32"}:
             return None
-        if len(left.shape) != 2 or len(right.shape) != 2 or m.from_constants(m[_other]):
+        if len(left.shape) != 2 or len(right.shape) != 2:
+            return None
+        # A weight is laid out at load, for the product that it is in.
+        if m.from_constants(m[_x]) or m.from_constants(m[_other]):
             return None
         # The results of the product that this is the gradient of are its rows.
         pixels, results = left.shape

@@ -143,7 +143,18 @@ def test_gradients_of_products() -> None:
 def test_products_by_constants_stay() -> None:
     """A weight is laid out at load."""
     weight = rx.const(RNG.standard_normal((70, 50), "float32"))
-    mod = of_products((70, 40), body=lambda x: R.matmul(R.permute_dims(x), weight))
+    for body in (
+        lambda x: R.matmul(R.permute_dims(x), weight),
+        lambda x: R.matmul(R.permute_dims(weight), x),
+    ):
+        assert not calls_of(of_products((70, 40), body=body))
+
+
+@pytest.mark.parametrize("columns", [(4, 900), (900, 4)])
+def test_products_of_few_columns_stay(columns: tuple[int, int]) -> None:
+    mod = of_products(
+        (70, columns[0]), (70, columns[1]), body=lambda g, x: R.matmul(R.permute_dims(g), x)
+    )
     assert not calls_of(mod)
 
 
