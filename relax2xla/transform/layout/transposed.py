@@ -134,7 +134,7 @@ class Transposed:
             for size, many, step in zip(self.space, self.blocks, self.strides, strict=True)
         ]
         whole: Expr = R.reshape(total, (self.batch, *sizes, self.results))
-        if (*sizes,) != self.made:
+        if any(self.before) or (*sizes,) != self.made:
             before = [-cut for cut in self.before]
             after = [m - b - s for m, b, s in zip(self.made, before, sizes, strict=True)]
             whole = _between(whole, self.dtype, (0, *before, 0), (0, *after, 0))

@@ -38,6 +38,8 @@ BLOCKS: list[Case] = [
     ((2, 6, 4, 4), (6, 5, 3, 3), {"strides": 2, "padding": 1}),
     ((2, 6, 4, 4), (6, 5, 3, 3), {"strides": 2, "padding": 1, "output_padding": 1}),
     ((2, 6, 4, 3), (6, 5, 1, 1), {"strides": 2}),
+    # As many places as there are, of which others are cut off than are added.
+    ((2, 3, 4, 5), (3, 3, 3, 3), {"strides": 3, "padding": 1, "output_padding": 2}),
     ((2, 6, 4, 3), (6, 5, 1, 1), {"strides": 2, "output_padding": 1}),
     ((1, 4, 7, 7), (4, 3, 2, 1), {"strides": (3, 2), "output_padding": (2, 0)}),
     ((1, 4, 7, 7), (4, 3, 3, 3), {"strides": (1, 2)}),
