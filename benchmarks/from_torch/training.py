@@ -49,9 +49,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "EfficientNet-B0, 4 of 112x112": (pictures.efficientnet_b0, (4, 3, 112, 112)),
     "ConvNeXt-T, 2 of 112x112": (pictures.convnext_tiny, (2, 3, 112, 112)),
     "RegNet-Y-1.6GF, 4 of 112x112": (pictures.regnet_y_1_6gf, (4, 3, 112, 112)),
-    "DenseNet-121, 4 of 112x112": (pictures.densenet121, (4, 3, 112, 112)),
     "VGG11, 2 of 224x224": (pictures.vgg11, (2, 3, 224, 224)),
-    "Swin-T, 1 of 224x224": (pictures.swin_t, (1, 3, 224, 224)),
 }
 PEERS = ("eager", "inductor")
 
