@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from relax2xla.kernels.native import ENDINGS, Call, Family, Tensor, four, pair
+from relax2xla.kernels.native import ENDINGS, FAR, Call, Family, Tensor, four, pair
 from relax2xla.kernels.products import PANEL, packed_shape
 
 _PREFIX: Final = "relax2xla.depthwise."
@@ -249,7 +249,7 @@ def _problem(
     if window[1] > _WIDEST or window[0] > _TALLEST or strides[1] not in _STEPS:
         return f"a window has up to {_WIDEST} taps in a row, and is one or two from the next"
     line = _line(image, made, window, strides, padding)
-    if max(strides[0], *padding) > 1 << 20 or line * PANEL > _MOST_NEAR:
+    if max(strides[0], *padding) > FAR or line * PANEL > _MOST_NEAR:
         return "the window is too large"
     return ""
 

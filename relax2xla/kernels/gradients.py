@@ -12,13 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from relax2xla.kernels.native import Call, Family, Tensor, pair
+from relax2xla.kernels.native import FAR, TAPS, Call, Family, Tensor, pair
 
 #: How the weight lies, its results along the last axis or the first, with the axes of a window.
 LAYOUTS: Final = {"last": "HWIO", "first": "OIHW"}
-# Taps of a window in all, and distances.
-_TAPS: Final = 1 << 10
-_FAR: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +92,10 @@ class WeightGradient:
             return "channels and results are in groups of one size"
         if min(self.top, self.left) < 0:
             return "padding takes nothing away"
-        if max(self.top, self.left, *self.strides, *self.dilation) > _FAR:
+        if max(self.top, self.left, *self.strides, *self.dilation) > FAR:
             return "padding and distances are moderate"
-        if math.prod(self.window) > _TAPS:
-            return f"a window has at most {_TAPS} taps"
+        if math.prod(self.window) > TAPS:
+            return f"a window has at most {TAPS} taps"
         return ""
 
 

@@ -23,6 +23,9 @@ ENDINGS: Final = (
     *("", "relu", "relu6", "hardswish", "sigmoid", "silu", "gelu", "gelu_tanh"),
     "hardsigmoid",
 )
+#: Taps of a window in all, and how far windows, taps and borders may be from each other.
+TAPS: Final = 1 << 10
+FAR: Final = 1 << 20
 # Elements of a tensor; sizes and distances are counted in 64 bits, and a call takes memory.
 _MOST_ELEMENTS: Final = (1 << 31) - 1
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relax2xla import processor
-from relax2xla.kernels.native import ENDINGS, Call, Family, Tensor, four, pair
+from relax2xla.kernels.native import ENDINGS, FAR, TAPS, Call, Family, Tensor, four, pair
 
 _PREFIX: Final = "relax2xla.products."
 #: Results that lie together in a weight; as ``kPanel`` of products.cpp.
@@ -27,9 +27,6 @@ PANEL: Final = 16
 #: along the last axis, as in HWIO; or along the first, as in OIHW; or ``turned``: channels first,
 #: then results, and windows from their last tap to the first, as gradients by images read OIHW.
 LIES: Final = ("", "last", "first", "turned")
-# Taps of a window in all, and distances.
-_TAPS: Final = 1 << 10
-_FAR: Final = 1 << 20
 # Channels that are few, as ``kFew`` of products.cpp, and padding that is copied with an image.
 _FEW_TO_JOIN: Final = 16
 _AROUND: Final = 32
@@ -125,10 +122,10 @@ class Convolution:
             return "sizes and distances are positive"
         if self.groups < 1 or self.image[3] % self.groups or self.results % self.groups:
             return "channels and results are in groups of one size"
-        if min(self.padding) < 0 or max(*self.padding, *self.strides, *self.dilation) > _FAR:
+        if min(self.padding) < 0 or max(*self.padding, *self.strides, *self.dilation) > FAR:
             return "padding takes nothing away, and distances are moderate"
-        if math.prod(self.window) > _TAPS:
-            return f"a window has at most {_TAPS} taps"
+        if math.prod(self.window) > TAPS:
+            return f"a window has at most {TAPS} taps"
         if min(self.result.shape) < 1:
             return "the window is larger than the image"
         if self.planes and not self.joins_rows:

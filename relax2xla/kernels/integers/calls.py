@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
 
 from relax2xla.kernels.integers.packing import Packing, Parts, named, packing
-from relax2xla.kernels.native import Call, Family, Tensor, four, pair
+from relax2xla.kernels.native import FAR, Call, Family, Tensor, four, pair
 
 _PREFIX: Final = "relax2xla.integers."
 BYTES: Final = ("uint8", "int8")
@@ -116,7 +116,7 @@ class Convolution:
         sizes = (*self.image.shape, *self.window, *self.strides, *self.dilation, self.groups)
         if min(*sizes, self.results) < 1 or min(self.padding) < 0:
             return "sizes are positive, and padding takes nothing away"
-        if max(*self.window, *self.padding, *self.dilation, *self.strides) > 1 << 20:
+        if max(*self.window, *self.padding, *self.dilation, *self.strides) > FAR:
             return "the window is too large"
         if self.image.shape[-1] % self.groups or self.results % self.groups:
             return "channels do not fit the groups"

@@ -27,7 +27,7 @@ from relax2xla.kernels.depthwise import FAMILY, Convolution, Expanded, WeightGra
 from relax2xla.kernels.native import ENDINGS, may_call
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.call_products import unpacked
-from relax2xla.transform.cpu.depthwise import gradient_of, gradient_rows, in_its_order, is_depthwise
+from relax2xla.transform.cpu.depthwise import by_channel, gradient_rows, is_depthwise
 from relax2xla.transform.cpu.native_sites import (
     Site,
     Sites,
@@ -35,6 +35,7 @@ from relax2xla.transform.cpu.native_sites import (
     ended,
     with_composites,
 )
+from relax2xla.transform.cpu.weight_gradients import gradient_of
 from relax2xla.transform.cpu.windows import LAYOUTS, Windows, is_known
 
 _LAST, _FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
@@ -110,8 +111,9 @@ class _Calls(Sites):
         return made
 
     def _gradient(self, m: Match) -> Expr | None:
-        call = gradient_of(m.call)
-        if call is None:
+        whole = gradient_of(m.call)
+        call = by_channel(whole)
+        if whole is None or call is None:
             return None
         image, gradient = m[_x], m[_other]
         # What lies channels first for this call only is read as it lay before.
@@ -122,7 +124,7 @@ class _Calls(Sites):
         if call.problem():
             return None
         made = m.bind("called", self.call(call, [image, gradient]))
-        return in_its_order(m.call, made)
+        return whole.in_its_order(made, "HWIO")
 
     def _first(self, m: Match) -> Expr | None:
         site = self.sites.get(m[_x])

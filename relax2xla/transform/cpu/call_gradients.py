@@ -112,8 +112,7 @@ class _Found(NamedTuple):
 
     def given(self, made: Expr) -> Expr:
         """What a call gives, in the order of the match's axes."""
-        axes = [LAYOUTS[self.described.lies].index(axis) for axis in self.gradient.weight]
-        return made if axes == [0, 1, 2, 3] else R.permute_dims(self.m.bind("called", made), axes)
+        return self.gradient.in_its_order(made, LAYOUTS[self.described.lies])
 
     def in_rows(self) -> Expr | None:
         """The form in rows, where XLA's convolution is slower; else None."""

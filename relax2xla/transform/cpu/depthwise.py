@@ -23,7 +23,7 @@ from relax2xla.ir import Call, Expr, Function, IRModule, Var
 from relax2xla.kernels.depthwise import LAYOUTS, WeightGradient
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.apart import Apart, Bind, computed_again, each_apart
-from relax2xla.transform.cpu.weight_gradients import gradient_of as weight_gradient_of
+from relax2xla.transform.cpu.weight_gradients import Gradient, behind, gradient_of
 from relax2xla.transform.cpu.windows import MAX_TAPS, Windows, expand_convolutions, op, slice_of
 
 # The channels of a block; the elements of a window and of the image under it that are many; taps
@@ -118,18 +118,18 @@ _convolution = is_op("relax.stablehlo.convolution")(_image, _given)
 
 
 def _gradient(m: Match) -> Expr | None:
-    call = gradient_of(m.call)
-    if call is None or call.window[0] * call.window[1] > MAX_TAPS:
+    found = gradient_of(m.call)
+    call = by_channel(found)
+    if found is None or call is None or call.window[0] * call.window[1] > MAX_TAPS:
         return None
-    return in_its_order(m.call, gradient_rows(call, m[_image], m[_given]))
+    return found.in_its_order(gradient_rows(call, m[_image], m[_given]), "HWIO")
 
 
-def gradient_of(call: Call) -> WeightGradient | None:
-    """The gradient of a depthwise weight that a convolution is: image and gradient by channel.
+def by_channel(found: Gradient | None) -> WeightGradient | None:
+    """The gradient of a depthwise weight, [height, width, 1, C], that a gradient is.
 
-    The batch has a group for each channel. None for other convolutions.
+    The batch has a group for each channel. None for others.
     """
-    found = weight_gradient_of(call)
     if found is None or not found.is_depthwise or found.dilation != (1, 1):
         return None
     image, gradient = (_LAYOUTS.get(order) for order in (found.image, found.gradient))
@@ -141,14 +141,6 @@ def gradient_of(call: Call) -> WeightGradient | None:
 
 # How the axes of an image in NHWC lie in it, to the name of that.
 _LAYOUTS: Final = {tuple(v.index(axis) for axis in "NHWC"): v for v in LAYOUTS}
-
-
-def in_its_order(call: Call, made: Expr) -> Expr:
-    """``made``, [height, width, 1, C], as the convolution ``call`` gives it."""
-    found = weight_gradient_of(call)
-    assert found is not None
-    axes = ["HWIO".index(axis) for axis in found.weight]
-    return made if axes == [0, 1, 2, 3] else R.permute_dims(made, axes)
 
 
 def gradient_rows(call: WeightGradient, image: Expr, gradient: Expr) -> Expr:
@@ -163,11 +155,7 @@ def gradient_rows(call: WeightGradient, image: Expr, gradient: Expr) -> Expr:
     )
     (height, width), (rows, columns) = call.window, call.strides
     n, high, wide, channels = call.gradient
-    reach = ((high - 1) * rows + height, (wide - 1) * columns + width)
-    bottom, right = (
-        max(0, r - low - size)
-        for r, low, size in zip(reach, (call.top, call.left), call.image[1:3], strict=True)
-    )
+    bottom, right = behind(call, (1, 1))
     x = R.nn.pad(x, [0, 0, call.top, bottom, call.left, right, 0, 0])
     images = _parts(n, _TERMS // (height * width))
     bands = _parts(high, _TERMS // (height * width * images))

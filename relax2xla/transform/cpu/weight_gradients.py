@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from relax2xla import op as R
 from relax2xla.ir import Call, Expr, TensorStructInfo
 from relax2xla.ir.op import call_attrs
-from relax2xla.kernels import gradients
+from relax2xla.kernels import depthwise, gradients
 
 
 class Gradient(NamedTuple):
@@ -43,6 +43,11 @@ class Gradient(NamedTuple):
         """The call for it, whose weight ``lies`` so."""
         where = (self.window, self.strides, self.top, self.left, self.dilation, self.groups)
         return gradients.WeightGradient(self.image_sizes, self.gradient_sizes, *where, lies)
+
+    def in_its_order(self, made: Expr, layout: str) -> Expr:
+        """``made``, whose axes are those of a layout, as the convolution gives it."""
+        axes = [layout.index(axis) for axis in self.weight]
+        return made if axes == [0, 1, 2, 3] else R.permute_dims(made, axes)
 
 
 def gradient_of(call: Call) -> Gradient | None:
@@ -100,6 +105,19 @@ def _four(sizes: tuple[int, ...]) -> tuple[int, int, int, int]:
     return n, height, width, channels
 
 
+def behind(
+    call: gradients.WeightGradient | depthwise.WeightGradient, dilation: tuple[int, int]
+) -> tuple[int, int]:
+    """The padding behind an image, below and to the right, that windows reach."""
+    before = (call.top, call.left)
+    steps = zip(call.gradient[1:3], call.strides, call.window, dilation, strict=True)
+    reach = [(many - 1) * s + (taps - 1) * d + 1 for many, s, taps, d in steps]
+    bottom, right = (
+        max(0, r - low - size) for r, low, size in zip(reach, before, call.image[1:3], strict=True)
+    )
+    return bottom, right
+
+
 def rows(call: gradients.WeightGradient, image: Expr, gradient: Expr) -> Expr:
     """What a call computes, in operators that XLA computes well on the CPU."""
     n, lines, columns, results = call.gradient
@@ -115,19 +133,7 @@ def rows(call: gradients.WeightGradient, image: Expr, gradient: Expr) -> Expr:
             R.permute_dims(apart, (4, 3, 0, 1, 2)), (channels, groups * n, *call.image[1:3])
         )
         g = R.permute_dims(gradient, (3, 0, 1, 2))
-        below = [
-            max(0, (many - 1) * s + (taps - 1) * d + 1 - size - low)
-            for many, s, taps, d, size, low in zip(
-                (lines, columns),
-                call.strides,
-                call.window,
-                call.dilation,
-                call.image[1:3],
-                (call.top, call.left),
-                strict=True,
-            )
-        ]
-        padding = (call.top, call.left, *below)
+        padding = (call.top, call.left, *behind(call, call.dilation))
         made = R.nn.conv2d(x, g, call.dilation, padding, call.strides, groups=groups)
         height, width = call.window
         made = R.strided_slice(made, (2, 3), (0, 0), (height, width))
@@ -137,10 +143,9 @@ def rows(call: gradients.WeightGradient, image: Expr, gradient: Expr) -> Expr:
 
 def _under(call: gradients.WeightGradient, image: Expr) -> Expr:
     """The pixels under windows of one tap."""
-    ends = [low + size for low, size in zip((call.top, call.left), call.image[1:3], strict=True)]
     reach = [(many - 1) * s + 1 for many, s in zip(call.gradient[1:3], call.strides, strict=True)]
-    behind = [max(0, r - end) for r, end in zip(reach, ends, strict=True)]
-    around = (0, 0, call.top, behind[0], call.left, behind[1], 0, 0)
+    bottom, right = behind(call, call.dilation)
+    around = (0, 0, call.top, bottom, call.left, right, 0, 0)
     padded = R.nn.pad(image, around) if any(around) else image
     if tuple(reach) == call.image[1:3] and call.strides == (1, 1) and not any(around):
         return padded

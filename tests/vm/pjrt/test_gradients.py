@@ -50,6 +50,10 @@ CALLS = [
     G((1, 6, 7, 30), (1, 6, 7, 15), (1, 1), groups=5),
     G((1, 6, 7, 40), (1, 6, 7, 60), (3, 2), (1, 1), 1, 0, groups=2),
     G((1, 6, 6, 12), (1, 6, 6, 24), (3, 3), (1, 1), 1, 1, groups=12),
+    # So few pixels that rows are written one behind the other, whose ends fill vectors and do not.
+    G((1, 1, 3, 37), (1, 1, 3, 9)),
+    G((2, 1, 2, 64), (2, 1, 2, 8)),
+    G((1, 1, 1, 5), (1, 1, 1, 3)),
 ]
 ALL = [replace(call, lies=lies) for call in CALLS for lies in LAYOUTS]
 

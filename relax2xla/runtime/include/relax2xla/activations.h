@@ -45,6 +45,17 @@ inline Vector load_first(const float* at, int count) {
 #endif
 }
 
+/* The first `count` numbers of a vector; behind them nothing is written. */
+inline void store_first(float* at, Vector v, int count) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(at, static_cast<__mmask16>((1u << count) - 1), (__m512)v);
+#elif defined(__AVX__)
+  _mm256_maskstore_ps(at, (__m256i)(lanes() < count), (__m256)v);
+#else
+  for (int i = 0; i < count; ++i) at[i] = v[i];
+#endif
+}
+
 // Numbers of a line of the cache.
 constexpr int64_t kLine = 16;
 

@@ -14,8 +14,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <utility>
 #include <vector>
 
 namespace {
@@ -26,6 +24,7 @@ using relax2xla::kVectors;
 using relax2xla::load;
 using relax2xla::load_first;
 using relax2xla::store;
+using relax2xla::store_first;
 using relax2xla::Vector;
 
 // Pixels that are added up at once: panels of rows of so many stay in the nearest cache.
@@ -260,11 +259,8 @@ void of_few_pixels(const Windows& left, const Windows& right, int64_t pixels, fl
           for (int64_t r = 0; r < some; ++r) sum[r] += factors[r] * numbers;
         }
         for (int64_t r = 0; r < some; ++r) {
-          if (wide == kLanes) {
-            store(to + r * columns + c, sum[r]);
-          } else {
-            for (int i = 0; i < wide; ++i) to[r * columns + c + i] = sum[r][i];
-          }
+          float* const at = to + r * columns + c;
+          wide == kLanes ? store(at, sum[r]) : store_first(at, sum[r], wide);
         }
       }
     }

@@ -22,6 +22,7 @@ using relax2xla::kLanes;
 using relax2xla::load;
 using relax2xla::load_first;
 using relax2xla::store;
+using relax2xla::store_first;
 using relax2xla::Vector;
 
 // Numbers that are worth a thread.
@@ -42,17 +43,6 @@ int64_t distance(const std::vector<Axis>& axes, int64_t place, int64_t Axis::*ap
   for (size_t a = axes.size(); a-- > 0; place /= axes[a].size)
     made += place % axes[a].size * (axes[a].*apart);
   return made;
-}
-
-/* The first `count` numbers of a vector. */
-inline void store_first(float* at, Vector v, int count) {
-#if defined(__AVX512F__)
-  _mm512_mask_storeu_ps(at, static_cast<__mmask16>((1u << count) - 1), (__m512)v);
-#elif defined(__AVX__)
-  _mm256_maskstore_ps(at, (__m256i)(relax2xla::lanes() < count), (__m256)v);
-#else
-  for (int i = 0; i < count; ++i) at[i] = v[i];
-#endif
 }
 
 /* Axes that are cut into pieces together. */
