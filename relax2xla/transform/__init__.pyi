@@ -77,6 +77,7 @@ from relax2xla.transform.layout.optimize_layout_transform import (
     OptimizeLayoutTransform as OptimizeLayoutTransform,
 )
 from relax2xla.transform.layout.plain_convolutions import PlainConvolutions as PlainConvolutions
+from relax2xla.transform.layout.pointwise_planes import PointwisePlanes as PointwisePlanes
 from relax2xla.transform.lower.call_tir_rewrite import CallTIRRewrite as CallTIRRewrite
 from relax2xla.transform.lower.calls_as_values import CallsAsValues as CallsAsValues
 from relax2xla.transform.lower.compute_prim_value import ComputePrimValue as ComputePrimValue

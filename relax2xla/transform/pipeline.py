@@ -29,6 +29,7 @@ from relax2xla.transform.cpu.winograd import UseWinograd
 from relax2xla.transform.layout.channels_last import ChannelsLast
 from relax2xla.transform.layout.feature_major import FeatureMajor, reads_weights_as_they_lie
 from relax2xla.transform.layout.plain_convolutions import PlainConvolutions
+from relax2xla.transform.layout.pointwise_planes import PointwisePlanes
 from relax2xla.transform.lower.origins import RestoreOperators
 from relax2xla.transform.lower.recover_reshape import RecoverReshape
 from relax2xla.transform.normal.canonicalize import CanonicalizeBindings
@@ -128,6 +129,8 @@ def default(
     if at_load and may_call:
         passes.append(PlainConvolutions())
     if layout:
+        if at_load:
+            passes.append(PointwisePlanes())
         passes.append(ChannelsLast(layout, weights_at_load=at_load))
     if at_load:
         passes.append(CallRecurrences())

@@ -67,7 +67,7 @@ class _Calls(Sites):
         found = _found(m)
         if found is None:
             return None
-        if not pays(found.described):
+        if found.in_planes or not pays(found.described):
             return found.in_rows()
         return found.given(self.call(found.described, found.operands()))
 
@@ -110,12 +110,38 @@ class _Found(NamedTuple):
         pairs = ((m[_x], self.gradient.image), (m[_other], self.gradient.gradient))
         return [_pixels(m, value, axes) for value, axes in pairs]
 
+    @property
+    def in_planes(self) -> bool:
+        """Whether it is a product of planes, of channels first as they come to the function."""
+        call, (n, height, width, channels) = self.described, self.gradient.image_sizes
+        if call.window != (1, 1) or call.groups > 1 or call.gradient[1:3] != (height, width):
+            return False
+        axes = {self.gradient.image, self.gradient.gradient}
+        given = any(isinstance(self.m.origin(self.m[p]), Call) for p in (_x, _other))
+        results = call.gradient[3]
+        few = results * channels <= (results + channels) * height * width
+        return axes == {(0, 2, 3, 1)} and not given and few and n > 0
+
+    def _of_planes(self) -> Expr:
+        """The product of the planes of each image, added up."""
+        m, call = self.m, self.described
+        pairs = ((m[_other], call.gradient), (m[_x], call.image))
+        gradient, image = (
+            m.bind("planes", R.reshape(value, (n, channels, height * width)))
+            for value, (n, height, width, channels) in pairs
+        )
+        operands = (gradient, image) if call.lies == "first" else (image, gradient)
+        made = m.bind("products", R.einsum(operands, "nap,nbp->nab"))
+        return self.given(R.reshape(m.bind("sum", R.sum(made, axis=0)), call.result.shape))
+
     def given(self, made: Expr) -> Expr:
         """What a call gives, in the order of the match's axes."""
         return self.gradient.in_its_order(made, LAYOUTS[self.described.lies])
 
     def in_rows(self) -> Expr | None:
-        """The form in rows, where XLA's convolution is slower; else None."""
+        """The form in rows or planes, where XLA's convolution is slower; else None."""
+        if self.in_planes:
+            return self._of_planes()
         if self.described.groups == 1 and math.prod(self.described.window) > 1:
             return None
         return self.given(rows(self.described, *self.operands()))

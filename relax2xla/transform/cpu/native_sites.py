@@ -278,7 +278,7 @@ def with_composites(mod: IRModule, kind: Callable[[str], Sites]) -> IRModule:
         if made is not clean:
             new[gvar] = made
             new.update(sites.forms(made))
-    return mod.replace(new) if len(new) > len(mod.functions) else mod
+    return mod if new == mod.functions else mod.replace(new)
 
 
 def named_forms(func: Function) -> set[str]:

@@ -110,6 +110,33 @@ def test_where_there_are_no_calls(name: str, monkeypatch: pytest.MonkeyPatch) ->
     check(mod)
 
 
+@pytest.mark.parametrize("may", [True, False])
+@pytest.mark.parametrize("weight", ["OIHW", "IOHW"])
+def test_planes_that_come_so_are_multiplied_so(
+    weight: str, may: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One tap, channels first: transposing them takes longer."""
+    monkeypatch.setattr(call_gradients, "may_call", lambda: may)
+    inner = imported(of_convolution((3, 20, 9, 8), (24, 20, 1, 1), "NCHW"))["main"]
+    (call,) = (b.value for b in bindings_of(inner.body) if is_op(b.value, CONVOLUTION))
+
+    def body(x: rx.Expr, g: rx.Expr) -> rx.Expr:
+        numbers = dict(call_attrs(call)["dimension_numbers"])
+        if weight == "IOHW":
+            batch, feature = (f"output_{kind}_dimension" for kind in ("batch", "feature"))
+            numbers[batch], numbers[feature] = numbers[feature], numbers[batch]
+        attrs = {**call_attrs(call), "dimension_numbers": numbers}
+        return rx.Op.get(CONVOLUTION)(x, g, **attrs)
+
+    mod = of_products((3, 20, 9, 8), (3, 24, 9, 8), body=body)
+    values = [b.value for b in bindings_of(CallGradients()(mod)["main"].body)]
+    assert not any(is_op(v, CONVOLUTION) for v in values)
+    assert not calls_of(mod)
+    turned = [v.args[0] for v in values if is_op(v, "relax.permute_dims")]
+    assert not {*turned} & {*mod["main"].params}
+    check(mod)
+
+
 def test_what_is_none_stays() -> None:
     forward = from_jax(
         lambda x, w: lax.conv(x, w, (1, 1), "SAME"),
