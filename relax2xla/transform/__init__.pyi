@@ -28,6 +28,7 @@ from relax2xla.transform.core.passes import PrintIR as PrintIR
 from relax2xla.transform.cpu.call_attention import CallAttention as CallAttention
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise as CallDepthwise
 from relax2xla.transform.cpu.call_gradients import CallGradients as CallGradients
+from relax2xla.transform.cpu.call_moments import CallMoments as CallMoments
 from relax2xla.transform.cpu.call_norms import CallNorms as CallNorms
 from relax2xla.transform.cpu.call_onednn import CallOneDnn as CallOneDnn
 from relax2xla.transform.cpu.call_products import CallGivenProducts as CallGivenProducts

@@ -10,6 +10,7 @@ from relax2xla.transform.core import Pass, Sequential
 from relax2xla.transform.cpu.call_attention import CallAttention
 from relax2xla.transform.cpu.call_depthwise import CallDepthwise
 from relax2xla.transform.cpu.call_gradients import CallGradients
+from relax2xla.transform.cpu.call_moments import CallMoments
 from relax2xla.transform.cpu.call_norms import CallNorms
 from relax2xla.transform.cpu.call_onednn import CallOneDnn
 from relax2xla.transform.cpu.call_products import CallGivenProducts, CallProducts, Choose
@@ -50,6 +51,8 @@ STATIC: Final[tuple[type[Pass], ...]] = (
     ExpandDepthwise,
     GatherWindows,
     ExpandGroupNorm,
+    # Before sums are products.
+    CallMoments,
     SumsAsProducts,
     FeatureMajor,
     # Behind it, since it may have other axes be the last.
@@ -62,6 +65,7 @@ _CALLS_ALONE: Final = (
     CallAttention,
     CallGivenProducts,
     CallGradients,
+    CallMoments,
     CallNorms,
     CallTransposes,
 )

@@ -33,6 +33,8 @@ _FORMS: Final[Mapping[str, str]] = {
     "relax2xla.depthwise.": "C++",
     "relax2xla.integers.": "C++, 8 bits",
     "relax2xla.recurrences.": "C++, all steps",
+    "relax2xla.gradients.": "C++",
+    "relax2xla.moments.": "C++",
     "relax2xla.norms.": "C++",
     "relax2xla.squeezes.": "C++",
     "relax2xla.transposes.": "C++",

@@ -21,6 +21,7 @@ from relax2xla.kernels import (
     attention,
     depthwise,
     gradients,
+    moments,
     norms,
     products,
     recurrences,
@@ -48,6 +49,7 @@ FAMILIES: Final = (
     squeezes.FAMILY,
     gradients.FAMILY,
     transposes.FAMILY,
+    moments.FAMILY,
 )
 # A loop from the beginning of a line of the cache on: where it begins elsewhere, products take 1.1
 # times as long while another thread of the same core is at work.

@@ -18,6 +18,7 @@ from relax2xla.kernels import (
     attention,
     depthwise,
     gradients,
+    moments,
     norms,
     products,
     recurrences,
@@ -33,6 +34,7 @@ from . import (
     test_attention,
     test_depthwise,
     test_gradients,
+    test_moments,
     test_norms,
     test_products,
     test_recurrences,
@@ -116,6 +118,12 @@ def of_transposes() -> Iterator[tuple[Call, list[Array]]]:
         yield call, test_transposes.operands_of(call)
 
 
+def of_moments() -> Iterator[tuple[Call, list[Array]]]:
+    """Rows and planes, whole vectors and parts of some."""
+    for call in test_moments.CALLS:
+        yield call, test_moments.operands_of(call)
+
+
 CASES: Final = {
     products.FAMILY: of_products,
     recurrences.FAMILY: of_recurrences,
@@ -125,6 +133,7 @@ CASES: Final = {
     squeezes.FAMILY: of_squeezes,
     gradients.FAMILY: of_gradients,
     transposes.FAMILY: of_transposes,
+    moments.FAMILY: of_moments,
 }
 
 
