@@ -9,30 +9,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 import numpy.typing as npt
 import torch
 
 from relax2xla import IRModule, VirtualMachine, build
+from relax2xla.importers.torch.compile.arguments import Borrowed, Stage, Stages
 from relax2xla.importers.torch.compile.call_plan import Plan, Result
 from relax2xla.importers.torch.engine.tensor_data import as_numpy
 from relax2xla.importers.torch.source.torch_internals import writes_of
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import cpu as cpu_device
 from relax2xla.runtime.device import cuda as cuda_device
-from relax2xla.vm.call.staging import shared
-from relax2xla.vm.pjrt.xla import address, block, device_put, dlpack
-
-# Memory of torch, and the jax array that shares it.
-Stage = tuple[torch.Tensor, Any]
+from relax2xla.vm.pjrt.xla import block, device_put, dlpack
 
 log = logging.getLogger("relax2xla.torch")
 
 # A weight that is written to is constant no longer; so often it may be one anew.
 MAX_FREEZES = 3
-# Bytes of an argument up to which a copy costs less than an array over torch's memory, and how many
-# shapes of them a graph keeps memory for.
-STAGED, STAGES = 1 << 16, 64
 # Elements of a frozen weight that are compared at each call, beside torch's count of writes.
 SAMPLES = 8
 
@@ -52,6 +45,12 @@ def to_jax(tensor: torch.Tensor, device: Device) -> Any:
     dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
     with jax.enable_x64(True):  # else JAX narrows 64-bit types
         return jax.dlpack.from_dlpack(dense)
+
+
+def copied(array: Any) -> Any:
+    """An array with memory of its own."""
+    with jax.enable_x64(True):  # else JAX narrows 64-bit types
+        return array.copy()
 
 
 def to_torch(array: Any, order: Sequence[int] | None, on_cpu: bool) -> torch.Tensor:
@@ -85,7 +84,7 @@ class Part:
         self._built: Built | None = None
         self._building = threading.Lock()
         self._held: dict[int, tuple[Any, Any]] = {}
-        self._stages = Stages(self._device)
+        self._borrowed, self._stages = Borrowed(self._device), Stages(self._device)
         self._on_cpu = device.type == "cpu"
         self._known: dict[tuple[int, ...], Mapping[Any, int]] = {}
 
@@ -95,11 +94,15 @@ class Part:
         if built is None or built.changed(args):
             built = self._make(args)
         taken: list[Stage] = []
-        arrays = built.call(*[self._array(i, args[i], taken) for i in built.live])
+        given = [self._array(i, args[i], taken) for i in built.live]
+        arrays = built.call(*given)
         # Until then XLA reads the arguments' memory.
         block(arrays)
-        if taken:
-            self._stages.give_back(taken, arrays)
+        mine = {id(a) for a in given}
+        if any(id(r) in mine for r in arrays):
+            # Their memory is the arguments', which are written to.
+            arrays = [copied(r) if id(r) in mine else r for r in arrays]
+        self._stages.give_back(taken)
         plan = self.plan
         sizes = self._evaluated(args) if plan.computed else {}
         bases = [self._result(r, args, arrays, sizes) for r in plan.bases] if plan.bases else ()
@@ -132,7 +135,12 @@ class Part:
         if not isinstance(value, torch.Tensor):
             return value
         if at not in self._static:
-            stage = self._stages.take(value) if self._on_cpu else None
+            if not self._on_cpu:
+                return to_jax(value, self._device)
+            array = self._borrowed.find(value)
+            if array is not None:
+                return array
+            stage = self._stages.take(value)
             if stage is None:
                 return to_jax(value, self._device)
             taken.append(stage)
@@ -223,48 +231,3 @@ class Frozen:
         if value.data_ptr() != self.pointer or writes_of(value) != self.version:
             return True
         return self.sample.tobytes() != self.before
-
-
-class Stages:
-    """Memory on the CPU that torch writes small arguments to and XLA reads, again and again.
-
-    The copy costs a tenth of what making an array over torch's own memory does.
-    """
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._free: dict[tuple[Any, ...], list[Stage]] = {}
-
-    def __len__(self) -> int:
-        """Of how many shapes and dtypes there is memory."""
-        return len(self._free)
-
-    def take(self, value: torch.Tensor) -> Stage | None:
-        """A copy of ``value``, until :meth:`give_back`; None for what is better not copied."""
-        if not 0 < value.nbytes <= STAGED:
-            return None
-        free = self._free.get((value.dtype, value.shape), ())
-        try:
-            stage = free.pop() if free else self._make(value)
-        except IndexError:  # another thread took the last one
-            stage = self._make(value)
-        if stage is not None:
-            stage[0].copy_(value.detach())
-        return stage
-
-    def give_back(self, taken: Sequence[Stage], results: Sequence[Any]) -> None:
-        """Let later calls have those that are no result of this one, which has ended."""
-        for stage in taken:
-            memory, array = stage
-            if not any(r is array for r in results):
-                self._free.setdefault((memory.dtype, memory.shape), []).append(stage)
-
-    def _make(self, value: torch.Tensor) -> Stage | None:
-        if len(self._free) >= STAGES:
-            self._free.clear()
-        host = as_numpy(value)
-        memory, array = shared(host.shape, host.dtype, self._device)
-        if address(array) != memory.ctypes.data:
-            return None
-        octets = torch.from_numpy(memory.reshape(-1).view(np.uint8))
-        return octets.view(value.dtype).reshape(value.shape), array

@@ -1,7 +1,8 @@
-"""Arguments of compiled graphs: small ones are copied into memory that calls share in turn."""
+"""Arguments of compiled graphs: arrays over their memory, or copies in memory that calls share."""
 
 from __future__ import annotations
 
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,7 +10,14 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from relax2xla.importers.torch.compile.xla_part import STAGED, STAGES, Stages  # noqa: E402
+from relax2xla.importers.torch.compile import xla_part  # noqa: E402
+from relax2xla.importers.torch.compile.arguments import (  # noqa: E402
+    PLACES,
+    STAGED,
+    STAGES,
+    Borrowed,
+    Stages,
+)
 from relax2xla.runtime.device import cpu  # noqa: E402
 
 pytestmark = [
@@ -34,7 +42,7 @@ def test_a_stage_holds_what_the_argument_holds(dtype: Any, shape: tuple[int, ...
         memory, array = stage
         assert memory.data_ptr() == array.unsafe_buffer_pointer()
         torch.testing.assert_close(torch.from_dlpack(array), value, rtol=0, atol=0)
-        stages.give_back([stage], [])
+        stages.give_back([stage])
     again = stages.take(value)
     assert again is not None
     assert again[1] is array
@@ -56,16 +64,71 @@ def test_what_is_not_staged() -> None:
     assert stages.take(torch.zeros(0)) is None
 
 
-def test_a_stage_that_is_a_result_is_not_used_again() -> None:
-    stages = Stages(cpu())
-    x = torch.ones(3)
-    first = stages.take(x)
-    assert first is not None
-    stages.give_back([first], [first[1]])
-    second = stages.take(2 * x)
-    assert second is not None
-    assert second[1] is not first[1]
-    assert first[0].tolist() == [1, 1, 1]
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if not d.is_complex], ids=str)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 300)], ids=str)
+def test_an_array_over_a_tensor_serves_again(dtype: Any, shape: tuple[int, ...]) -> None:
+    """From the second time on; what is written to the tensor is seen in it."""
+    borrowed = Borrowed(cpu())
+    value = torch.ones(shape).to(dtype)
+    assert borrowed.find(value) is None
+    array = borrowed.find(value.requires_grad_(dtype.is_floating_point))
+    assert array.unsafe_buffer_pointer() == value.data_ptr()
+    value.detach().zero_()
+    torch.testing.assert_close(torch.from_dlpack(array), value.detach(), rtol=0, atol=0)
+    assert borrowed.find(value) is array
+    assert len(borrowed) == 1
+
+
+def test_an_array_does_not_keep_a_tensor_alive() -> None:
+    borrowed = Borrowed(cpu())
+    value = torch.ones(1000)
+    gone = weakref.ref(value.untyped_storage())
+    assert [borrowed.find(value) is None for _ in range(3)] == [True, False, False]
+    del value
+    assert gone() is None
+
+
+def test_one_place_may_hold_several_kinds() -> None:
+    borrowed = Borrowed(cpu())
+    memory = torch.arange(64, dtype=torch.int32)
+    views = [memory, memory.view(torch.float32), memory.reshape(8, 8), memory[:8]]
+    for _ in range(2):
+        arrays = [borrowed.find(v) for v in views]
+    for view, array in zip(views, arrays, strict=True):
+        torch.testing.assert_close(torch.from_dlpack(array), view, rtol=0, atol=0, equal_nan=True)
+
+
+def test_what_is_not_borrowed() -> None:
+    """What lies apart, or not at the beginning of a line, or otherwise than it is read."""
+    borrowed = Borrowed(cpu())
+    x = torch.arange(64.0).reshape(8, 8)
+    imaginary = torch.complex(x, x).conj()[0, 0].imag
+    for value in (x.t(), x[:, 1:3], x[0, 1:], torch.complex(x, x), imaginary, torch.zeros(0)):
+        for _ in range(3):
+            assert borrowed.find(value) is None
+    assert len(borrowed) == 0
+
+
+def test_so_many_places_are_remembered() -> None:
+    borrowed = Borrowed(cpu())
+    memory = torch.zeros(16 * 3 * PLACES)
+    for place in range(3 * PLACES):
+        for _ in range(2):
+            borrowed.find(memory[16 * place : 16 * place + 4])
+        assert 0 < len(borrowed) <= PLACES
+
+
+def test_a_result_that_is_an_argument_has_memory_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = torch.compile(lambda x: x + 1, backend="relax2xla")
+    x = torch.ones(4)
+    compiled(x)
+    monkeypatch.setattr(xla_part.Built, "call", property(lambda self: lambda *a: a))
+    for _ in range(3):
+        result = compiled(x)
+        x.add_(1)
+        torch.testing.assert_close(result, x - 1)
 
 
 def test_memory_is_kept_for_so_many_shapes() -> None:
@@ -73,7 +136,7 @@ def test_memory_is_kept_for_so_many_shapes() -> None:
     for size in range(1, 3 * STAGES):
         stage = stages.take(torch.ones(size))
         assert stage is not None
-        stages.give_back([stage], [])
+        stages.give_back([stage])
     assert len(stages) <= STAGES
 
 

@@ -1,0 +1,115 @@
+"""Tensors of torch on the CPU as arguments of programs, call after call.
+
+A jax array over a tensor's memory takes 9 us to make. Training steps have their tensors where the
+step before had its own, so arrays over such memory serve again (:class:`Borrowed`); what is small
+and lies elsewhere each time is copied (:class:`Stages`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from relax2xla.importers.torch.engine.tensor_data import as_numpy
+from relax2xla.runtime.device import Device
+from relax2xla.vm.call.staging import shared
+from relax2xla.vm.pjrt.xla import address, device_put
+
+# Memory of torch, and the jax array that shares it.
+Stage = tuple[torch.Tensor, Any]
+
+# Bytes of an argument up to which a copy costs less than an array over torch's memory, and how many
+# shapes of them a graph keeps memory for.
+STAGED, STAGES = 1 << 16, 64
+# Places of tensors that a graph remembers.
+PLACES = 512
+
+
+class Borrowed:
+    """Arrays over memory of torch, which they do not keep alive.
+
+    An array may be read only while a tensor lies there, in a call with that tensor.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        # None: a tensor has been there once; False: no array can be over it.
+        self._arrays: dict[tuple[int, torch.Size, torch.dtype], Any] = {}
+
+    def __len__(self) -> int:
+        """Of how many places there are arrays."""
+        return sum(1 for a in self._arrays.values() if a is not None and a is not False)
+
+    def find(self, value: torch.Tensor) -> Any:
+        """The array over the memory of ``value``, from the second time on that one lies there.
+
+        None where there is none yet, or cannot be: of what is not dense or not aligned.
+        """
+        if not value.is_contiguous() or value.is_neg() or value.is_complex():
+            return None
+        key = (value.data_ptr(), value.shape, value.dtype)
+        array = self._arrays.get(key, False)
+        if array is None:
+            array = self._arrays[key] = self._over(value)
+        elif array is False and key not in self._arrays:
+            if len(self._arrays) >= PLACES:
+                self._arrays.clear()
+            self._arrays[key] = None
+        return None if array is False else array
+
+    def _over(self, value: torch.Tensor) -> Any:
+        host, at = as_numpy(value), value.data_ptr()
+        if not host.size or host.ctypes.data != at:
+            return False
+        memory = (ctypes.c_char * host.nbytes).from_address(at)
+        flat = np.frombuffer(memory, host.dtype)
+        array = device_put(flat.reshape(host.shape), self._device, copy=False)
+        return array if address(array) == at else False
+
+
+class Stages:
+    """Memory on the CPU that torch writes small arguments to and XLA reads, again and again.
+
+    The copy costs a tenth of what making an array over torch's own memory does.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._free: dict[tuple[Any, ...], list[Stage]] = {}
+
+    def __len__(self) -> int:
+        """Of how many shapes and dtypes there is memory."""
+        return len(self._free)
+
+    def take(self, value: torch.Tensor) -> Stage | None:
+        """A copy of ``value``, until :meth:`give_back`; None for what is better not copied."""
+        if not 0 < value.nbytes <= STAGED:
+            return None
+        free = self._free.get((value.dtype, value.shape), ())
+        try:
+            stage = free.pop() if free else self._make(value)
+        except IndexError:  # another thread took the last one
+            stage = self._make(value)
+        if stage is not None:
+            stage[0].copy_(value.detach())
+        return stage
+
+    def give_back(self, taken: Sequence[Stage]) -> None:
+        """Let later calls have what none reads any more: no result of one is among them."""
+        for stage in taken:
+            memory = stage[0]
+            self._free.setdefault((memory.dtype, memory.shape), []).append(stage)
+
+    def _make(self, value: torch.Tensor) -> Stage | None:
+        if len(self._free) >= STAGES:
+            self._free.clear()
+        host = as_numpy(value)
+        memory, array = shared(host.shape, host.dtype, self._device)
+        if address(array) != memory.ctypes.data:
+            return None
+        octets = torch.from_numpy(memory.reshape(-1).view(np.uint8))
+        return octets.view(value.dtype).reshape(value.shape), array
