@@ -65,7 +65,7 @@ class Borrowed:
         host, at = as_numpy(value), value.data_ptr()
         if not host.size or host.ctypes.data != at:
             return False
-        memory = (ctypes.c_char * host.nbytes).from_address(at)
+        memory: Any = (ctypes.c_char * host.nbytes).from_address(at)
         flat = np.frombuffer(memory, host.dtype)
         array = device_put(flat.reshape(host.shape), self._device, copy=False)
         return array if address(array) == at else False

@@ -30,7 +30,11 @@ using relax2xla::Vector;
 // Pixels that are added up at once: panels of rows of so many stay in the nearest cache.
 constexpr int64_t kDepth = 512;
 // Panels of columns that are gathered together: so many times `kDepth` stay in the second cache.
-constexpr int64_t kTogether = 16;
+constexpr int64_t kTogether = kLanes == 16 ? 32 : 16;
+// Numbers of a row of an image that are many.
+constexpr int64_t kWide = 192;
+// Neighbours that are gathered together, numbers of a few lines of the cache.
+constexpr int64_t kBand = 4;
 // Panels that a tile reads, and the most rows of one.
 constexpr int64_t kBeside = std::max(1, kVectors * kLanes / kPanel);
 constexpr int kRows = std::min(relax2xla::kMostRows, relax2xla::kSums / kVectors);
@@ -119,16 +123,28 @@ struct Windows {
   int64_t aside(int64_t count) const { return ((joined() ? count : 0) + 1) * length() + kPanel; }
 };
 
-/* `count` numbers of each of `rows`, and zeros behind them, in a panel. */
-void gather(const float* const* at, int64_t rows, int64_t from, int64_t count, float* to) {
-  if (count == kPanel) {
-    for (int64_t k = 0; k < rows; ++k, to += kPanel) {
-      for (int v = 0; v < kPanel; v += kLanes) store(to + v, load(at[k] + from + v));
+/* How many pieces from this one on are gathered together: neighbours of one run. */
+int64_t neighbours(const Piece* pieces, int64_t count) {
+  int64_t some = 1;
+  while (some < std::min(count, kBand) && pieces[some].run == pieces->run) ++some;
+  return some;
+}
+
+/* Pieces of each of `rows`, each in a panel of its own, with zeros behind its numbers. Panels are `next`
+ * numbers from each other. Rows may be pages apart: each is visited once. */
+void gather(const float* const* at, int64_t rows, const Piece* pieces, int64_t some, float* to,
+            int64_t next) {
+  for (int64_t k = 0; k < rows; ++k, to += kPanel) {
+    for (int64_t i = 0; i < some; ++i) {
+      const float* const from = at[k] + pieces[i].from;
+      float* const panel = to + i * next;
+#pragma GCC unroll 2
+      for (int v = 0; v < kPanel; v += kLanes) {
+        const auto left = static_cast<int>(pieces[i].count) - v;
+        store(panel + v, left >= kLanes ? load(from + v) : load_first(from + v, std::max(left, 0)));
+      }
     }
-    return;
   }
-  for (int64_t k = 0; k < rows; ++k, to += kPanel)
-    std::fill(std::copy_n(at[k] + from, count, to), to + kPanel, 0.0f);
 }
 
 /* Sums over `depth` pixels of products of `Rows` numbers, from `from` on, with those of panels. */
@@ -187,42 +203,47 @@ struct Product {
     const int64_t chunks = (pixels + kDepth - 1) / kDepth, most = (pixels + chunks - 1) / chunks;
     const int64_t next = most * kPanel;
     float* const packed =
-        relax2xla::room(memory, (count + 1) * next + std::max(left.aside(most), right.aside(most)));
-    float *const copies = packed + count * next, *const aside = copies + next;
+        relax2xla::room(memory, (count + kBand) * next + std::max(left.aside(most), right.aside(most)));
+    float *const copies = packed + count * next, *const aside = copies + kBand * next;
     at.resize(static_cast<size_t>(most));
-    near.resize(static_cast<size_t>(most));
-    for (int64_t k = 0; k < most; ++k) near[static_cast<size_t>(k)] = copies + k * kPanel;
+    near.resize(static_cast<size_t>(kBand * most));
+    for (int64_t k = 0; k < kBand * most; ++k) near[static_cast<size_t>(k)] = copies + k * kPanel;
     // Rows that push each other out of the nearest cache are copied: those a page apart, and where
-    // many panels read them those a quarter of one.
-    const bool copied = relax2xla::collide(left.pitch) || (left.pitch % 256 == 0 && count >= 8);
+    // many panels read them those of which the cache does not have room for many.
+    const bool copied = relax2xla::collide(left.pitch) || (count >= 8 && left.pitch >= kWide);
     for (int64_t first = 0; first < pixels; first += most) {
       const int64_t depth = std::min(most, pixels - first);
       const auto find = [&](const Windows& windows, const Piece* piece, bool known) {
         if (known && piece[-1].run == piece->run) return;
         windows.find(piece->run, first, depth, at.data(), aside);
       };
-      for (int64_t i = 0; i < count; ++i) {
+      for (int64_t i = 0, some; i < count; i += some) {
         find(right, panels + i, i > 0);
-        gather(at.data(), depth, panels[i].from, panels[i].count, packed + i * next);
+        some = neighbours(panels + i, count - i);
+        gather(at.data(), depth, panels + i, some, packed + i * next, next);
       }
-      for (int64_t t = 0; t < tiles; ++t) {
-        const Tile tile = tile_of(rows[t].count);
+      for (int64_t t = 0, some; t < tiles; t += some) {
         find(left, rows + t, t > 0);
-        if (copied) {
-          const auto many = static_cast<int>(rows[t].count);
-          for (int64_t k = 0; k < depth; ++k)
-            store(copies + k * kPanel, load_first(at[static_cast<size_t>(k)] + rows[t].from, many));
-        }
-        const float* const* const numbers = (copied ? near : at).data();
-        const int64_t from = copied ? 0 : rows[t].from;
-        for (int64_t i = 0, some; i < count; i += some) {
-          some = count - i < kBeside ? 1 : kBeside;
-          float made[kRows * kVectors * kLanes];
-          (some == kBeside ? tile.beside : tile.one)(depth, numbers, from, packed + i * next, next, made);
-          for (int64_t p = 0; p < some; ++p)
-            put(rows[t], panels[i + p], made + p * kPanel, some * kPanel, first > 0);
+        some = copied ? neighbours(rows + t, tiles - t) : 1;
+        if (copied) gather(at.data(), depth, rows + t, some, copies, next);
+        for (int64_t i = t; i < t + some; ++i) {
+          const float* const* const numbers = copied ? near.data() + (i - t) * most : at.data();
+          add(rows[i], depth, numbers, copied ? 0 : rows[i].from, panels, count, packed, next, first > 0);
         }
       }
+    }
+  }
+
+  /* Tiles of some rows, whose numbers from `from` on are `at` pointers, and of all panels. */
+  void add(const Piece& rows, int64_t depth, const float* const* at, int64_t from, const Piece* panels,
+           int64_t count, const float* packed, int64_t next, bool more) const {
+    const Tile tile = tile_of(rows.count);
+    float made[kRows * kVectors * kLanes];
+    for (int64_t i = 0, some; i < count; i += some) {
+      some = count - i < kBeside ? 1 : kBeside;
+      (some == kBeside ? tile.beside : tile.one)(depth, at, from, packed + i * next, next, made);
+      for (int64_t p = 0; p < some; ++p)
+        put(rows, panels[i + p], made + p * kPanel, some * kPanel, more);
     }
   }
 
