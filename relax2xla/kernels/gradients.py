@@ -99,6 +99,53 @@ class WeightGradient:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class MatrixGradient:
+    """The gradient of the matrix (results, channels) of a product whose result has the one given.
+
+    operands: the rows [pixels, channels]; the gradient of the result [pixels, results]
+
+    It is that of a convolution without windows, whose operands XLA would compute twice where
+    something else reads them as matrices.
+    """
+
+    rows: tuple[int, int]
+    results: int
+
+    name: ClassVar[str] = "relax2xla.gradients.matrix"
+    symbol: ClassVar[str] = "relax2xla_gradients_of_matrix"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return {}
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return [Tensor(self.rows, "float32"), Tensor((self.rows[0], self.results), "float32")]
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return Tensor((self.results, self.rows[1]), "float32")
+
+    @property
+    def numbers(self) -> list[int]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return []
+
+    @property
+    def convolution(self) -> WeightGradient:
+        """The same of a convolution."""
+        pixels, channels = self.rows
+        return WeightGradient((1, 1, pixels, channels), (1, 1, pixels, self.results))
+
+    def problem(self) -> str:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return self.convolution.problem()
+
+
 def _weight(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
     lies = str(at["lies"])
     n, height, width, channels = given[0].shape
@@ -116,9 +163,13 @@ def _weight(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Cal
     )
 
 
+def _matrix(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
+    return MatrixGradient(pair(given[0].shape), given[1].shape[1])
+
+
 FAMILY: Final = Family(
     name="gradients",
-    readers={WeightGradient: _weight},
+    readers={WeightGradient: _weight, MatrixGradient: _matrix},
     source="gradients.cpp",
     headers=("activations.h", "pages.h", "products/tile.h", "threads.h"),
 )

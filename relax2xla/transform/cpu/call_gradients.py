@@ -21,8 +21,8 @@ from relax2xla.dpl.rules import Match, Rule, rewrite
 from relax2xla.ir import Call, Expr, Function, IRModule
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.op import is_op as is_call
-from relax2xla.kernels.gradients import FAMILY, LAYOUTS, WeightGradient, pays
-from relax2xla.kernels.native import may_call
+from relax2xla.kernels.gradients import FAMILY, LAYOUTS, MatrixGradient, WeightGradient, pays
+from relax2xla.kernels.native import may_call, pair
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.native_sites import Sites, tensor_of, with_composites
 from relax2xla.transform.cpu.weight_gradients import Gradient, gradient_of, rows
@@ -59,9 +59,12 @@ class _Calls(Sites):
             Rule(is_op("relax.matmul")(_x, _other), self._product),
         ]
 
-    def rows(self, described: WeightGradient, params: Sequence[Expr]) -> Expr:
+    def rows(self, described: WeightGradient | MatrixGradient, params: Sequence[Expr]) -> Expr:
         """See :class:`Sites`."""
-        return rows(described, *params)
+        image, gradient = params
+        if isinstance(described, MatrixGradient):
+            return R.matmul(R.permute_dims(gradient), image)
+        return rows(described, image, gradient)
 
     def _convolution(self, m: Match) -> Expr | None:
         found = _found(m)
@@ -84,17 +87,10 @@ class _Calls(Sites):
         if m.from_constants(m[_x]) or m.from_constants(m[_other]):
             return None
         # The results of the product that this is the gradient of are its rows.
-        pixels, results = left.shape
-        image, gradient = (1, 1, pixels, right.shape[1]), (1, 1, pixels, results)
-        described = WeightGradient(image, gradient)
-        if described.problem() or not pays(described):
+        described = MatrixGradient(pair(right.shape), left.shape[1])
+        if described.problem() or not pays(described.convolution):
             return None
-        operands = [
-            m.bind("pixels", R.reshape(v, shape))
-            for v, shape in ((m[_other], image), (value.args[0], gradient))
-        ]
-        made = m.bind("called", self.call(described, operands))
-        return R.reshape(made, described.result.shape[:2])
+        return self.call(described, [m[_other], value.args[0]])
 
 
 class _Found(NamedTuple):
@@ -177,6 +173,6 @@ def _alone(m: Match) -> Expr | None:
 _IN_ROWS: Final = Rule(is_op("relax.stablehlo.convolution")(_x, _other), _alone)
 
 
-def form(call: WeightGradient) -> Function:
+def form(call: WeightGradient | MatrixGradient) -> Function:
     """The function of rows that a composite for ``call`` names."""
     return _Calls("").form(call)

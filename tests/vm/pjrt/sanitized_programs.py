@@ -107,8 +107,8 @@ def of_squeezes() -> Iterator[tuple[Call, list[Array]]]:
 
 
 def of_gradients() -> Iterator[tuple[Call, list[Array]]]:
-    """Of weights in both layouts."""
-    for call in test_gradients.ALL:
+    """Of weights in both layouts, and of matrices."""
+    for call in (*test_gradients.ALL, *test_gradients.MATRICES):
         yield call, test_gradients.operands_of(call)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from relax2xla.kernels.gradients import FAMILY, LAYOUTS, WeightGradient
+from relax2xla.kernels.gradients import FAMILY, LAYOUTS, MatrixGradient, WeightGradient
 from relax2xla.kernels.native import Tensor
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
@@ -56,6 +56,11 @@ CALLS = [
     G((1, 1, 1, 5), (1, 1, 1, 3)),
 ]
 ALL = [replace(call, lies=lies) for call in CALLS for lies in LAYOUTS]
+# Rows that are copied and that are not, and so few that they are written one behind the other.
+MATRICES = [
+    MatrixGradient((pixels, channels), results)
+    for pixels, channels, results in ((7, 5, 3), (530, 300, 256), (70, 1024, 20), (3, 37, 9))
+]
 
 
 @functools.cache
@@ -63,13 +68,13 @@ def library() -> Mapping[str, NativeFunction]:
     return native_calls.library(FAMILY, FAMILY.flags())
 
 
-def called(call: WeightGradient, operands: list[Array]) -> Array:
+def called(call: WeightGradient | MatrixGradient, operands: list[Array]) -> Array:
     """What the function in C++ gives."""
     return native_programs.called(library(), call, operands)
 
 
-def operands_of(call: WeightGradient) -> list[Array]:
-    rng = np.random.default_rng(call.image[3])
+def operands_of(call: WeightGradient | MatrixGradient) -> list[Array]:
+    rng = np.random.default_rng(call.operands[0].shape[-1])
     return [rng.standard_normal(t.shape, "float32") for t in call.operands]
 
 
@@ -106,6 +111,29 @@ def test_values(call: WeightGradient) -> None:
     np.testing.assert_allclose(called(call, operands), wanted, rtol=1e-5, atol=2e-6 * scale)
     in_rows = evaluate(form(call), operands)
     np.testing.assert_allclose(in_rows, wanted, rtol=1e-5, atol=2e-6 * scale)
+
+
+@pytest.mark.usefixtures("quickly_compiled")
+@pytest.mark.parametrize("call", MATRICES, ids=str)
+def test_matrices(call: MatrixGradient) -> None:
+    rows, gradient = operands = operands_of(call)
+    wanted = gradient.astype("float64").T @ rows
+    atol = 4e-6 * np.sqrt(call.rows[0])
+    np.testing.assert_allclose(called(call, operands), wanted, rtol=2e-6, atol=atol)
+    np.testing.assert_allclose(evaluate(form(call), operands), wanted, rtol=1e-5, atol=10 * atol)
+
+
+def test_what_files_may_ask_for_of_matrices_is_checked() -> None:
+    good = MATRICES[0]
+    assert FAMILY.read(good.name, {}, good.operands, [good.result]) == good
+    flat, matrix = Tensor((7,), "float32"), Tensor((8, 3), "float32")
+    for operands in (
+        [flat, good.operands[1]],
+        [good.operands[0], flat],
+        [good.operands[0], matrix],
+    ):
+        assert isinstance(FAMILY.read(good.name, {}, operands, [good.result]), str)
+    assert isinstance(FAMILY.read(good.name, {}, good.operands, [matrix]), str)
 
 
 @pytest.mark.parametrize("count", [2, 3])

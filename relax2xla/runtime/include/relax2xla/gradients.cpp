@@ -312,6 +312,15 @@ void compute(const Windows& left, const Windows& right, int64_t pixels, int64_t 
   });
 }
 
+/* Of windows of one tap, results first. */
+void of_plain(const Windows& gradients, const Windows& windows, int64_t pixels, int64_t groups, float* out) {
+  if (pixels <= kFewPixels && groups == 1 && windows.is_plain()) {
+    of_few_pixels(gradients, windows, pixels, out);
+  } else {
+    compute(gradients, windows, pixels, groups, out, windows.channels, gradients.channels * windows.channels);
+  }
+}
+
 /* How many groups are computed together: channels of a few fill a panel, of whose products with results of
  * other groups nothing is kept. */
 int64_t together(int64_t groups, int64_t channels) {
@@ -320,6 +329,23 @@ int64_t together(int64_t groups, int64_t channels) {
     if (groups % some == 0) most = some;
   }
   return most;
+}
+
+/* Rows of numbers, each what a pixel sees. */
+Windows rows_of(const DLTensor* matrix) {
+  const int64_t count = matrix->shape[0], channels = matrix->shape[1];
+  return {static_cast<const float*>(matrix->data), 1, count, channels, channels, 1, 1, 1, 1, 0, 0, 1, 1, 1,
+          count};
+}
+
+/* The gradient of a matrix [results, channels]. */
+void of_matrix(const DLTensor* rows, const DLTensor* gradient, const DLTensor* result) {
+  ICHECK(rows->ndim == 2 && gradient->ndim == 2 && result->ndim == 2) << "these are matrices";
+  const int64_t pixels = rows->shape[0], channels = rows->shape[1];
+  auto* const out = static_cast<float*>(result->data);
+  relax2xla::ask_for_large_pages(
+      out, channels * gradient->shape[1] * static_cast<int64_t>(sizeof(float)));
+  of_plain(rows_of(gradient), rows_of(rows), pixels, 1, out);
 }
 
 /* The gradient of a weight that lies [window_height, window_width, channels, results], or if it is `first`
@@ -339,11 +365,7 @@ void of_weight(const DLTensor* image, const DLTensor* gradient, int64_t steps, i
   auto* const out = static_cast<float*>(result->data);
   relax2xla::ask_for_large_pages(out, taps * own * all * static_cast<int64_t>(sizeof(float)));
   if (first && taps == 1 && beside == 1) {
-    if (pixels <= kFewPixels && groups == 1 && windows.is_plain()) {
-      of_few_pixels(gradients, windows, pixels, out);
-      return;
-    }
-    compute(gradients, windows, pixels, units, out, channels, all / units * channels);
+    of_plain(gradients, windows, pixels, units, out);
     return;
   }
   const bool direct = !first && beside == 1;
@@ -376,3 +398,4 @@ void of_weight(const DLTensor* image, const DLTensor* gradient, int64_t steps, i
 }  // namespace
 
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_gradients_of_weight, of_weight);
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_gradients_of_matrix, of_matrix);
