@@ -1,4 +1,4 @@
-"""Mean and variance of each channel, and the sums of a batch norm's gradient, in C++.
+"""Mean and variance of each channel, and the sums of norms' gradients, in C++.
 
 ``kernels/native.py`` says how a call stands in a program, and
 ``runtime/include/relax2xla/moments.cpp`` how it is computed.
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from relax2xla.kernels.native import Call, Family, Tensor, is_measured
+from relax2xla.kernels.native import Call, Family, Tensor, is_measured, pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,49 @@ class Sums:
         return Moments(self.shape).problem()
 
 
+@dataclass(frozen=True, slots=True)
+class RowSums:
+    """The sums of a gradient's rows, and of their products with rows that a layer norm has made.
+
+    operands: the gradient [rows, channels]; the numbers, alike; the mean of each row (rows,); what
+    it is multiplied by without that (rows,). result: (2, channels), the one sum and the other
+
+    shape: of the gradient
+    """
+
+    shape: tuple[int, int]
+
+    name: ClassVar[str] = "relax2xla.moments.row_sums"
+    symbol: ClassVar[str] = "relax2xla_moments_row_sums"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return {}
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        rows = self.shape[:1]
+        return [Tensor(shape, "float32") for shape in (self.shape, self.shape, rows, rows)]
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return Tensor((2, self.shape[1]), "float32")
+
+    @property
+    def numbers(self) -> list[int]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return []
+
+    def problem(self) -> str:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        if len(self.shape) != 2 or min(self.shape) < 1:
+            return "numbers are [rows, channels], of positive sizes"
+        return ""
+
+
 def _three(given: Sequence[Tensor]) -> tuple[int, int, int]:
     outer, channels, inner = given[0].shape
     return outer, channels, inner
@@ -109,9 +152,13 @@ def _sums(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
     return Sums(_three(given))
 
 
+def _row_sums(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
+    return RowSums(pair(given[0].shape))
+
+
 FAMILY: Final = Family(
     name="moments",
-    readers={Moments: _moments, Sums: _sums},
+    readers={Moments: _moments, Sums: _sums, RowSums: _row_sums},
     source="moments.cpp",
     headers=("activations.h", "threads.h", "turn.h"),
 )
@@ -119,6 +166,6 @@ FAMILY: Final = Family(
 _LEAST: Final = 4096
 
 
-def pays(call: Moments | Sums) -> bool:
+def pays(call: Moments | Sums | RowSums) -> bool:
     """Whether a call is faster than its form in rows here; False where nobody knows."""
     return is_measured() and math.prod(call.shape) >= _LEAST

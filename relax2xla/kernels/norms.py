@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from relax2xla.kernels.native import Call, Family, Tensor, is_measured
+from relax2xla.kernels.native import Call, Family, Tensor, is_measured, pair
 
 # The most numbers that a vector has: the function takes no shorter rows.
 _SHORTEST: Final = 16
@@ -66,13 +66,62 @@ class Norm:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class NormGradient:
+    """The gradient of a layer norm's rows, given that of its result.
+
+    operands: the gradient [rows, C]; the rows, alike; the mean of each (rows,); what it is
+    multiplied by without that, the reciprocal root of its variance (rows,); the scale (C,). result:
+    like the gradient
+
+    shape: of the rows
+    """
+
+    shape: tuple[int, int]
+
+    name: ClassVar[str] = "relax2xla.norms.gradient"
+    symbol: ClassVar[str] = "relax2xla_norms_differentiate"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return {}
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        rows, scale = self.shape[:1], self.shape[1:]
+        shapes = (self.shape, self.shape, rows, rows, scale)
+        return [Tensor(shape, "float32") for shape in shapes]
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return Tensor(self.shape, "float32")
+
+    @property
+    def numbers(self) -> list[int | float]:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        return []
+
+    def problem(self) -> str:
+        """See :class:`~relax2xla.kernels.native.Call`."""
+        if len(self.shape) != 2 or min(self.shape) < 1:
+            return "rows are [rows, numbers], of positive sizes"
+        return ""
+
+
+def _gradient(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
+    return NormGradient(pair(given[0].shape))
+
+
 def _norm(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
     return Norm(given[0].shape, float(at["epsilon"]), bool(at["centered"]))
 
 
 FAMILY: Final = Family(
     name="norms",
-    readers={Norm: _norm},
+    readers={Norm: _norm, NormGradient: _gradient},
     source="norms.cpp",
     headers=("activations.h", "threads.h", "turn.h"),
 )
@@ -83,6 +132,6 @@ FAMILY: Final = Family(
 _LEAST: Final = 4096
 
 
-def pays(call: Norm) -> bool:
+def pays(call: Norm | NormGradient) -> bool:
     """Whether a call is faster than its form in rows here; False where nobody knows."""
     return is_measured() and math.prod(call.shape) >= max(_LEAST, 2 * call.shape[-1])

@@ -60,6 +60,34 @@ def _native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
     return x * noise * (1 / (1 - p)), noise.to(torch.bool)
 
 
+def _native_layer_norm_backward(
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    shape: Sequence[int],
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mask: Sequence[bool],
+) -> Any:
+    """By means of rows: torch's own multiplies rows by their length, which XLA:CPU writes out."""
+    inner = list(range(x.ndim - len(shape), x.ndim))
+    outer = list(range(x.ndim - len(shape)))
+    wide = torch.promote_types(x.dtype, torch.float32)
+    left = (x.to(wide) - mean) * rstd
+    g = grad.to(wide)
+    made: list[torch.Tensor | None] = [None, None, None]
+    if mask[0]:
+        by = g if weight is None else g * weight.to(wide)
+        means = by.mean(inner, keepdim=True), (by * left).mean(inner, keepdim=True)
+        made[0] = (rstd * (by - means[0] - left * means[1])).to(x.dtype)
+    if mask[1] and weight is not None:
+        made[1] = ((g * left).sum(outer) if outer else g * left).to(weight.dtype)
+    if mask[2] and bias is not None:
+        made[2] = (g.sum(outer) if outer else g.clone()).to(bias.dtype)
+    return tuple(made)
+
+
 def table() -> Table:
     """Decompositions for AOTAutograd: those of core ATen, of operators without a converter.
 
@@ -72,6 +100,7 @@ def table() -> Table:
             if operator_name(op) not in CONVERTERS:
                 found[op] = function
     found[ATEN.native_dropout.default] = _native_dropout
+    found[ATEN.native_layer_norm_backward.default] = _native_layer_norm_backward
     return found
 
 

@@ -22,10 +22,11 @@ from relax2xla.ir import Binding, Call, Expr, Function, IRModule, SeqExpr, Var, 
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.op import is_op as is_call
 from relax2xla.ir.rewrite import reads
-from relax2xla.kernels.moments import FAMILY, Moments, Sums, pays
+from relax2xla.kernels.moments import FAMILY, Moments, RowSums, Sums, pays
 from relax2xla.kernels.native import may_call
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.native_sites import Sites, tensor_of, with_composites
+from relax2xla.transform.cpu.normalised import factors, normalised
 
 _x: Final = wildcard()
 
@@ -35,7 +36,8 @@ class CallMoments(Pass):
     """Make composites of ``variance`` with ``mean``, and of pairs of sums, static shapes.
 
     Of float32, over the first axes and maybe the last ones, as batch norms have them. A pair is
-    that of ``g`` and of ``g * (x - m)`` with a number of ``m`` for each channel. Exact up to
+    that of ``g`` and of ``g * (x - m)`` with a number of ``m`` for each channel, or of ``g * (x -
+    m) * f`` with one of ``m`` and ``f`` for each row, as layer norms have them. Exact up to
     rounding.
     """
 
@@ -69,17 +71,31 @@ class _Axes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Pair:
-    """What one call computes: ``moments`` of ``x``, or the sums of ``gradient``."""
+    """What one call computes: ``moments`` of ``x``, or the sums of ``gradient``.
+
+    ``mean`` is of each channel, or with a ``factor`` of each row, as that is.
+    """
 
     axes: _Axes
     x: Expr
     gradient: Expr | None = None
     mean: Expr | None = None
+    factor: Expr | None = None
 
     @property
-    def described(self) -> Moments | Sums:
+    def described(self) -> Moments | Sums | RowSums:
         """The call."""
+        if self.factor is not None:
+            return RowSums(self.axes.shape[:2])
         return (Moments if self.gradient is None else Sums)(self.axes.shape)
+
+    def operands(self, m: Match) -> list[Expr]:
+        """What the call takes, in the place of a match."""
+        given = [v for v in (self.gradient, self.x, self.mean, self.factor) if v is not None]
+        shapes = [t.shape for t in self.described.operands]
+        return [
+            m.bind("given", R.reshape(v, shape)) for v, shape in zip(given, shapes, strict=True)
+        ]
 
 
 class _Calls(Sites):
@@ -97,14 +113,19 @@ class _Calls(Sites):
         names = ("mean", "variance", "sum")
         return [Rule(is_op(f"relax.{name}")(_x), self._part) for name in names]
 
-    def rows(self, described: Moments | Sums, params: Sequence[Expr]) -> Expr:
+    def rows(self, described: Moments | Sums | RowSums, params: Sequence[Expr]) -> Expr:
         """See :class:`Sites`."""
         axes, channels = (0, 2), described.shape[1]
         if isinstance(described, Moments):
             made = [R.mean(params[0], axes), R.variance(params[0], axes)]
         else:
-            gradient, x, mean = params
-            left = R.subtract(x, R.reshape(mean, (1, channels, 1)))
+            gradient, x, mean, *factor = params
+            if factor:
+                axes, rows = (0,), (described.shape[0], 1)
+                left: Expr = R.subtract(x, R.reshape(mean, rows))
+                left = R.multiply(left, R.reshape(factor[0], rows))
+            else:
+                left = R.subtract(x, R.reshape(mean, (1, channels, 1)))
             made = [R.sum(gradient, axes), R.sum(R.multiply(gradient, left), axes)]
         return R.concat([R.reshape(v, (1, channels)) for v in made], axis=0)
 
@@ -140,11 +161,8 @@ class _Calls(Sites):
         pair, at = self.parts[m.var]
         call = self.made.get(pair)
         if call is None:
-            given = [v for v in (pair.gradient, pair.x) if v is not None]
-            operands: list[Expr] = [m.bind("numbers", R.reshape(v, pair.axes.shape)) for v in given]
-            if pair.mean is not None:
-                operands.append(m.bind("means", R.reshape(pair.mean, pair.axes.shape[1:2])))
-            call = self.made[pair] = m.bind("both", self.call(pair.described, operands))
+            made = self.call(pair.described, pair.operands(m))
+            call = self.made[pair] = m.bind("both", made)
         row = m.bind("row", R.strided_slice(call, (0,), (at,), (at + 1,)))
         result = tensor_of(m.value)
         assert result is not None
@@ -187,21 +205,25 @@ class _Pairs:
 
     def _sums(self, value: Expr, axes: _Axes) -> list[tuple[Expr, _Pair]]:
         """The gradients whose sums the sum of a product may belong to, and the pairs."""
-        factors = self._operands(value, "relax.multiply")
         found: list[tuple[Expr, _Pair]] = []
-        for gradient, other in (factors, factors[::-1]) if factors else ():
-            difference = self._operands(other, "relax.subtract")
-            if not difference or not axes.keeps(difference[1]):
+        for gradient, other in factors(self._bound, value):
+            rows, call = normalised(self._bound, other), self._bound(other)
+            if rows is not None and axes.shape[2] == 1:
+                pair = _Pair(axes, rows.x, gradient, rows.mean, rows.factor)
+            elif isinstance(call, Call) and is_call(call, "relax.subtract"):
+                pair = _Pair(axes, call.args[0], gradient, call.args[1])
+                if not axes.keeps(call.args[1]):
+                    continue
+            else:
                 continue
-            if _dims(difference[0]) == _dims(gradient) == axes.dims:
-                found.append((gradient, _Pair(axes, difference[0], gradient, difference[1])))
+            if _dims(pair.x) == _dims(gradient) == axes.dims:
+                found.append((gradient, pair))
         return found
 
-    def _operands(self, value: Expr, name: str) -> Sequence[Expr]:
-        """Those of the call of an operator that computes a value in this block."""
+    def _bound(self, value: Expr) -> Expr | None:
+        """What computes a value in this block."""
         b = self.bindings.get(value)
-        call = None if b is None else b.value
-        return call.args if isinstance(call, Call) and is_call(call, name) else ()
+        return None if b is None else b.value
 
     def _may_move(self, first: Var, second: Var) -> bool:
         """Whether a sum may stand right before another; if it has to, it is noted."""
@@ -234,6 +256,6 @@ def _reduction(value: Expr) -> tuple[str, Expr, _Axes] | None:
     return f"relax.{name}", value.args[0], _Axes(dims, kept[0], kept[-1] + 1)
 
 
-def form(call: Moments | Sums) -> Function:
+def form(call: Moments | Sums | RowSums) -> Function:
     """The function of rows that a composite for ``call`` names."""
     return _Calls("").form(call)

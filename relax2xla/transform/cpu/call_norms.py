@@ -1,4 +1,4 @@
-"""CallNorms: layer norm and RMS norm over the last axis as composites.
+"""CallNorms: layer norm, its gradient and RMS norm over the last axis as composites.
 
 XLA computes a norm in several loops: each mean reads the rows from memory, or from a cache that is
 far. A function in C++ has a row in the nearest cache from its first sum to its result. On several
@@ -10,7 +10,8 @@ forms in rows, and the choice is made where they run (:mod:`relax2xla.vm.pjrt.na
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from relax2xla.ir.make import const
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.op import is_op as is_call
 from relax2xla.kernels.native import may_call
-from relax2xla.kernels.norms import FAMILY, Norm, pays
+from relax2xla.kernels.norms import FAMILY, Norm, NormGradient, pays
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.native_sites import (
     Sites,
@@ -34,6 +35,7 @@ from relax2xla.transform.cpu.native_sites import (
     vector_of,
     with_composites,
 )
+from relax2xla.transform.cpu.normalised import Normalised, factors, normalised
 
 # The rows, the scale, and the reciprocal root: what is multiplied.
 _MOST_FACTORS: Final = 3
@@ -46,7 +48,8 @@ class CallNorms(Pass):
     """Make composites of layer norms and RMS norms over the last axis, static shapes.
 
     In float32; also those that are written out in arithmetic, where nothing else reads what is
-    between. Exact up to rounding. Which these are says :func:`relax2xla.kernels.norms.pays`.
+    between, and gradients of layer norms by their rows, as the importer of torch writes them. Exact
+    up to rounding. Which these are says :func:`relax2xla.kernels.norms.pays`.
     """
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
@@ -82,8 +85,10 @@ class _Calls(Sites):
             Rule(is_op("relax.add")(_x, _other), self._shifted),
         ]
 
-    def rows(self, described: Norm, params: Sequence[Expr]) -> Expr:
+    def rows(self, described: Norm | NormGradient, params: Sequence[Expr]) -> Expr:
         """See :class:`Sites`."""
+        if isinstance(described, NormGradient):
+            return _gradient_in_rows(*params)
         x, scale, shift = params
         if described.centered:
             return R.nn.layer_norm(x, scale, shift, [-1], described.epsilon)
@@ -116,7 +121,7 @@ class _Calls(Sites):
             scale = vector_of(m, other, site.norm.shape) if m.uses(at) == 1 else None
             if scale is not None:
                 return self._made(m, site, scale)
-        return self._written(m)
+        return self._gradient(m) or self._written(m)
 
     def _shifted(self, m: Match) -> Expr | None:
         """The shift of a norm."""
@@ -145,6 +150,29 @@ class _Calls(Sites):
         scale = vector_of(m, factors[0], site.norm.shape) if factors else None
         return None if factors and scale is None else self._made(m, site, scale)
 
+    def _gradient(self, m: Match) -> Expr | None:
+        """The gradient of a layer norm's rows."""
+        found = next(_gradients(m), None)
+        if found is None:
+            return None
+        by, left = found
+        *many, size = left.shape
+        described = NormGradient((math.prod(many), size))
+        if described.problem() or not pays(described):
+            return None
+        gradient, scale = by, None
+        for value, other in factors(m.bound, by):
+            tensor = tensor_of(value)
+            if scale is None and tensor is not None and tensor.shape == left.shape:
+                gradient, scale = value, vector_of(m, other, left.shape)
+        if scale is None:
+            gradient, scale = by, const(np.ones(size, "float32"))
+        given = [gradient, left.x, left.mean, left.factor]
+        shapes = [t.shape for t in described.operands]
+        matrices = [R.reshape(v, s) for v, s in zip(given, shapes, strict=False)]
+        made = self.call(described, [m.bind("rows", v) for v in matrices] + [scale])
+        return R.reshape(m.bind("gradient", made), left.shape)
+
     def _made(
         self, m: Match, site: _Site | None, scale: Expr | None, shift: Expr | None = None
     ) -> Expr | None:
@@ -158,7 +186,7 @@ class _Calls(Sites):
         return self.call(site.norm, [site.rows, scale, shift])
 
 
-def form(call: Norm) -> Function:
+def form(call: Norm | NormGradient) -> Function:
     """The function of rows that a composite for ``call`` names."""
     return _Calls("").form(call)
 
@@ -173,6 +201,48 @@ def _site(rows: Expr, axes: Sequence[int], epsilon: float, centered: bool) -> _S
 
 def _is_last(axes: Sequence[int] | None, rank: int) -> bool:
     return axes is not None and len(axes) == 1 and axes[0] in (-1, rank - 1)
+
+
+# -- gradients -------------------------------------------------------------------------------------
+def _gradients(m: Match) -> Iterator[tuple[Expr, Normalised]]:
+    """What a match is the gradient of a layer norm for: that of the scaled rows, and these.
+
+    ``factor * (by - mean(by) - left * mean(by * left))``, where ``left`` are the rows.
+    """
+    for factor, inner in factors(m.bound, m.value):
+        difference = own_call(m, inner, "relax.subtract")
+        first = None if difference is None else own_call(m, difference.args[0], "relax.subtract")
+        if difference is None or first is None:
+            continue
+        by = first.args[0]
+        if _mean_of(m, first.args[1]) is not by:
+            continue
+        for rows, mean in factors(m.bound, difference.args[1]):
+            left, product = normalised(m.bound, rows), _mean_of(m, mean)
+            if left is None or product is None or left.factor is not factor:
+                continue
+            if any(a is by and b is rows for a, b in factors(m.bound, product)):
+                yield by, left
+
+
+def _mean_of(m: Match, value: Expr) -> Expr | None:
+    """The rows of which ``value`` are the means."""
+    call = m.bound(value)
+    if not isinstance(call, Call) or not is_call(call, "relax.mean") or not _keeps_last(call):
+        return None
+    return call.args[0]
+
+
+def _gradient_in_rows(*params: Expr) -> Expr:
+    gradient, rows, mean, factor, scale = params
+    tensor = tensor_of(mean)
+    assert tensor is not None
+    mean, factor = (R.reshape(v, (*tensor.shape, 1)) for v in (mean, factor))
+    left = R.multiply(R.subtract(rows, mean), factor)
+    by = R.multiply(gradient, scale)
+    means = [R.mean(v, axis=-1, keepdims=True) for v in (by, R.multiply(by, left))]
+    inner = R.subtract(R.subtract(by, means[0]), R.multiply(left, means[1]))
+    return R.multiply(factor, inner)
 
 
 # -- norms written out -----------------------------------------------------------------------------

@@ -105,6 +105,20 @@ def test_pairs_of_sums(shape: tuple[int, ...], axes: list[int], mean: tuple[int,
     check(mod)
 
 
+def test_pairs_of_sums_of_a_layer_norm() -> None:
+    def body(g: rx.Expr, x: rx.Expr, m: rx.Expr, f: rx.Expr) -> Sequence[rx.Expr]:
+        left = R.multiply(R.subtract(x, m), f)
+        return R.sum(g, [0, 1]), R.sum(R.multiply(g, left), [0, 1])
+
+    shape, row = (4, 5, 24), (4, 5, 1)
+    mod = function(body, shape, shape, row, row)
+    assert names(mod) == ["row_sums"]
+    check(mod)
+    # Numbers for each channel are no rows'.
+    mod = function(body, shape, shape, (1, 1, 24), (1, 1, 24))
+    assert names(mod) == ["relax.sum", "relax.sum"]
+
+
 def test_the_factors_stand_either_way() -> None:
     def body(g: rx.Expr, x: rx.Expr, m: rx.Expr) -> Sequence[rx.Expr]:
         return R.sum(R.multiply(R.subtract(x, m), g), [0]), R.sum(g, [0])

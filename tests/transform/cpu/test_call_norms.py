@@ -358,3 +358,70 @@ def test_derivatives_are_those_of_torch() -> None:
     np.testing.assert_allclose(weights["first"]["weight"], wanted.numpy(), rtol=1e-3, atol=1e-3)
     mapped = jax.vmap(lambda x: fn(params, x))(at[None])
     np.testing.assert_allclose(mapped[0], made, rtol=1e-5, atol=1e-5)
+
+
+def gradient(swapped: bool = False, scaled: bool = True) -> Callable[..., rx.Expr]:
+    """A layer norm's gradient by its rows, with its factors one way round or the other."""
+
+    def times(a: rx.Expr, b: rx.Expr) -> rx.Expr:
+        return R.multiply(b, a) if swapped else R.multiply(a, b)
+
+    def body(g: rx.Expr, x: rx.Expr, m: rx.Expr, f: rx.Expr, *scale: rx.Expr) -> rx.Expr:
+        left = bb.emit(times(R.subtract(x, m), f))
+        by = bb.emit(times(g, scale[0])) if scaled else g
+        inner = R.subtract(R.subtract(by, mean(by)), times(left, mean(times(by, left))))
+        return times(f, inner)
+
+    bb = rx.BlockBuilder()
+
+    def module(scale: tuple[int, ...] = (SIZE,), row: tuple[int, ...] = (2, 5, 1)) -> rx.IRModule:
+        shapes = [SHAPE, SHAPE, row, row, *([scale] if scaled else [])]
+        params = [rx.Var(f"p{i}", T(s)) for i, s in enumerate(shapes)]
+        with bb.function("main", params):
+            with bb.dataflow():
+                made = bb.emit_output(bb.normalize(body(*params)))
+            bb.emit_func_output(made)
+        return rx.transform.Normalize()(bb.finalize())
+
+    return module
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_gradients_of_layer_norms(swapped: bool, scaled: bool) -> None:
+    mod = gradient(swapped, scaled)()
+    made = CallNorms()(mod)
+    assert norms(made) == [{}]
+    assert "relax.mean" not in operators(made)
+    given = [RNG.standard_normal(p.struct_info.dims, "float32") for p in mod["main"].params]
+    wanted = evaluate(mod["main"], given)
+    got = rx.VirtualMachine(rx.build(mod, "cpu"))["main"](*given)
+    np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_other_norms_stay() -> None:
+    """A scale for each row is part of what comes; a mean for each channel is no row's."""
+    assert norms(CallNorms()(gradient()(scale=(2, 5, 1)))) == [{}]
+    assert not norms(CallNorms()(gradient()(row=(1, 1, SIZE))))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_training_of_layer_norms_in_torch(affine: bool, dtype: torch.dtype) -> None:
+    """Gradients by rows, scale and shift are those of eager mode; over one axis and two."""
+    for shape in ((40,), (5, 40)):
+        eager = torch.nn.LayerNorm(shape, elementwise_affine=affine, dtype=dtype)
+        torch.compiler.reset()
+        compiled = torch.compile(eager, backend="relax2xla")
+        x = torch.randn(3, 5, 40, generator=torch.Generator().manual_seed(0)).to(dtype)
+        found: list[list[torch.Tensor]] = []
+        for call in (eager, compiled):
+            rows = x.clone().requires_grad_()
+            eager.zero_grad()
+            call(rows).mul(torch.arange(40.0).to(dtype)).sum().backward()
+            parts = [rows, *eager.parameters()]
+            found.append([p.grad.clone() for p in parts if p.grad is not None])
+        for got, wanted in zip(found[1], found[0], strict=True):
+            # Of numbers up to 39, which eager mode rounds to 8 bits more often.
+            rtol, atol = (0.1, 0.5) if dtype == torch.bfloat16 else (1e-4, 1e-4)
+            torch.testing.assert_close(got, wanted, rtol=rtol, atol=atol)

@@ -98,6 +98,8 @@ def of_norms() -> Iterator[tuple[Call, list[Array]]]:
     """Rows of all lengths."""
     for call in test_norms.CALLS:
         yield call, test_norms.operands_of(call)
+    for call in test_norms.GRADIENTS:
+        yield call, test_norms.gradient_operands_of(call)
 
 
 def of_squeezes() -> Iterator[tuple[Call, list[Array]]]:

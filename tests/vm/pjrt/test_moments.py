@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from relax2xla.kernels.moments import FAMILY, Moments, Sums
+from relax2xla.kernels.moments import FAMILY, Moments, RowSums, Sums
 from relax2xla.kernels.native import Tensor
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
@@ -30,7 +30,11 @@ SHAPES: list[tuple[int, int, int]] = [
     *((1000, 72, 1), (70, 2050, 1), (5000, 33, 1)),
     *((1, 3, 7), (2, 5, 16), (3, 4, 49), (2, 3, 64), (4, 2, 65), (2, 7, 200), (3, 20, 784)),
 ]
-CALLS = [kind(shape) for shape in SHAPES for kind in (Moments, Sums)]
+AnyCall = Moments | Sums | RowSums
+CALLS: list[AnyCall] = [
+    *(kind(shape) for shape in SHAPES for kind in (Moments, Sums)),
+    *(RowSums(shape[:2]) for shape in SHAPES if shape[2] == 1),
+]
 
 
 @functools.cache
@@ -38,37 +42,38 @@ def library() -> Mapping[str, NativeFunction]:
     return native_calls.library(FAMILY, FAMILY.flags())
 
 
-def called(call: Moments | Sums, operands: list[Array]) -> Array:
+def called(call: AnyCall, operands: list[Array]) -> Array:
     """What the function in C++ gives."""
     return native_programs.called(library(), call, operands)
 
 
-def operands_of(call: Moments | Sums, offset: float = 0.0) -> list[Array]:
+def operands_of(call: AnyCall, offset: float = 0.0) -> list[Array]:
     rng = np.random.default_rng(call.shape[1])
     made = [rng.standard_normal(t.shape, "float32") for t in call.operands]
-    made[-2 if isinstance(call, Sums) else 0] += np.float32(offset)
-    if isinstance(call, Sums):
-        made[-1] += np.float32(offset)
+    made[0] += np.float32(offset)
     return made
 
 
-def exact(call: Moments | Sums, operands: list[Array]) -> npt.NDArray[np.float64]:
+def exact(call: AnyCall, operands: list[Array]) -> npt.NDArray[np.float64]:
     """In float64."""
     given = [v.astype("float64") for v in operands]
     if isinstance(call, Moments):
         return np.stack([given[0].mean((0, 2)), given[0].var((0, 2))])
-    g, x, mean = given
+    g, x, mean, *factor = given
+    if factor:
+        return np.stack([g.sum(0), (g * (x - mean[:, None]) * factor[0][:, None]).sum(0)])
     return np.stack([g.sum((0, 2)), (g * (x - mean[:, None])).sum((0, 2))])
 
 
-def size_of(call: Moments | Sums) -> float:
+def size_of(call: AnyCall) -> float:
     """How large a result may be, and so its error."""
-    return 1.0 if isinstance(call, Moments) else 4 * np.sqrt(call.shape[0] * call.shape[2])
+    _, *inner = call.shape[1:]
+    return 1.0 if isinstance(call, Moments) else 4 * float(np.sqrt(call.shape[0] * np.prod(inner)))
 
 
 @pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize("call", CALLS, ids=str)
-def test_all_shapes(call: Moments | Sums) -> None:
+def test_all_shapes(call: AnyCall) -> None:
     operands = operands_of(call)
     wanted, atol = exact(call, operands), 1e-6 * size_of(call)
     np.testing.assert_allclose(called(call, operands), wanted, rtol=2e-6, atol=atol)
@@ -119,7 +124,7 @@ def test_channels_and_rows_are_shared_out(count: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(native_calls, "share_threads", lambda m: m.use_threads(threads.address))
     shared = native_calls.library(FAMILY, FAMILY.flags())
     for shape, parts in (((5000, 33, 1), True), ((20, 20, 784), True), ((50, 10, 1), False)):
-        for call in (Moments(shape), Sums(shape)):
+        for call in (Moments(shape), Sums(shape), *([RowSums(shape[:2])] if shape[2] == 1 else [])):
             operands = operands_of(call)
             before = len(threads.parts)
             made = native_programs.called(shared, call, operands)
@@ -130,7 +135,7 @@ def test_channels_and_rows_are_shared_out(count: int, monkeypatch: pytest.Monkey
 
 def test_a_program_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = replaced(monkeypatch)
-    for call in CALLS[4:6]:
+    for call in (*CALLS[4:6], CALLS[-2]):
         operands = operands_of(call)
         result = run(program(call, FAMILY, form(call)), operands)
         assert made.pop() == call
@@ -150,7 +155,7 @@ def test_what_files_bring_is_checked() -> None:
     def read(call: Any, operands: list[Tensor], result: Tensor) -> object:
         return FAMILY.read(call.name, {}, operands, [result])
 
-    for good in (Moments((3, 4, 20)), Sums((3, 4, 20))):
+    for good in (Moments((3, 4, 20)), Sums((3, 4, 20)), RowSums((3, 4))):
         assert read(good, good.operands, good.result) == good
         for place, given in enumerate(good.operands):
             for wrong in (given._replace(shape=given.shape[1:]), given._replace(dtype="float64")):

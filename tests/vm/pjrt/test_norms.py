@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 
 from relax2xla.kernels.native import Tensor
-from relax2xla.kernels.norms import FAMILY, Norm
+from relax2xla.kernels.norms import FAMILY, Norm, NormGradient
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
 from relax2xla.testing import evaluate
@@ -29,6 +30,9 @@ SHAPES: list[tuple[int, ...]] = [
     *((16,), (3, 16), (5, 17), (2, 3, 24), (1, 31), (7, 33), (4, 63), (2, 64), (3, 65)),
     *((1, 768), (2, 5, 768), (9, 1000), (2, 4096), (1, 40001)),
 ]
+GRADIENTS = [
+    NormGradient(shape) for shape in ((3, 5), (2, 16), (7, 33), (3, 64), (5, 768), (2, 1001))
+]
 CALLS = [Norm(shape, 1e-5, centered) for shape in SHAPES for centered in (True, False)]
 
 
@@ -37,7 +41,7 @@ def library() -> Mapping[str, NativeFunction]:
     return native_calls.library(FAMILY, FAMILY.flags())
 
 
-def called(call: Norm, operands: list[Array]) -> Array:
+def called(call: Norm | NormGradient, operands: list[Array]) -> Array:
     """What the function in C++ gives."""
     return native_programs.called(library(), call, operands)
 
@@ -66,6 +70,28 @@ def test_rows_of_all_lengths(call: Norm) -> None:
     np.testing.assert_allclose(called(call, operands), wanted, rtol=1e-6, atol=1e-6)
     in_rows = evaluate(form(call), operands)
     np.testing.assert_allclose(in_rows, wanted, rtol=1e-5, atol=1e-5)
+
+
+def gradient_operands_of(call: NormGradient) -> list[Array]:
+    """Of rows whose means and factors are theirs."""
+    rng = np.random.default_rng(call.shape[-1])
+    gradient, rows, _, _, scale = (rng.standard_normal(t.shape, "float32") for t in call.operands)
+    mean, factor = rows.mean(-1), 1 / np.sqrt(rows.var(-1) + np.float32(1e-5))
+    return [gradient, rows, mean, factor, scale]
+
+
+@pytest.mark.usefixtures("quickly_compiled")
+@pytest.mark.parametrize("call", GRADIENTS, ids=str)
+def test_gradients_by_rows(call: NormGradient) -> None:
+    """As torch has them in float64."""
+    operands = gradient_operands_of(call)
+    gradient, rows, _, _, scale = (torch.from_numpy(x).double() for x in operands)
+    rows.requires_grad_()
+    torch.nn.functional.layer_norm(rows, rows.shape[1:], scale, None, 1e-5).backward(gradient)
+    assert rows.grad is not None
+    wanted = rows.grad.numpy()
+    np.testing.assert_allclose(called(call, operands), wanted, rtol=1e-5, atol=2e-6)
+    np.testing.assert_allclose(evaluate(form(call), operands), wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("offset", [1e4, -3e5])
@@ -129,6 +155,25 @@ def test_rows_are_shared_out(count: int, monkeypatch: pytest.MonkeyPatch) -> Non
             np.testing.assert_array_equal(made, called(call, operands))
             assert len(threads.parts) - before == parts
     assert min(threads.parts) >= 2
+
+
+def test_gradients_of_many_rows_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = Threads(2)
+    monkeypatch.setattr(native_calls, "share_threads", lambda m: m.use_threads(threads.address))
+    shared = native_calls.library(FAMILY, FAMILY.flags())
+    call = NormGradient((100, 1000))
+    operands = gradient_operands_of(call)
+    made = native_programs.called(shared, call, operands)
+    np.testing.assert_array_equal(made, called(call, operands))
+    assert len(threads.parts) == 1
+
+
+def test_a_program_calls_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, call = replaced(monkeypatch), GRADIENTS[2]
+    operands = gradient_operands_of(call)
+    result = run(program(call, FAMILY, form(call)), operands)
+    assert made == [call]
+    np.testing.assert_array_equal(result, called(call, operands))
 
 
 @pytest.mark.parametrize("epsilon", [0.1 + 0.2, 1e-5, 1.1920928955078125e-07, 0.0])
@@ -198,3 +243,12 @@ def test_what_files_bring_is_checked() -> None:
     assert isinstance(read(GOOD.attributes, [], GOOD.result), str)
     longer = GOOD.result._replace(shape=(4, 4, 20))
     assert isinstance(read(GOOD.attributes, GOOD.operands, longer), str)
+
+
+def test_what_files_bring_of_gradients_is_checked() -> None:
+    good = GRADIENTS[0]
+    assert FAMILY.read(good.name, {}, good.operands, [good.result]) == good
+    for place, given in enumerate(good.operands):
+        for wrong in (given._replace(shape=(*given.shape, 2)), given._replace(dtype="float64")):
+            operands = [*good.operands[:place], wrong, *good.operands[place + 1 :]]
+            assert isinstance(FAMILY.read(good.name, {}, operands, [good.result]), str)

@@ -1,4 +1,4 @@
-/* Mean and variance of each channel, and the two sums that the gradient of a batch norm is made of.
+/* Mean and variance of each channel, and the two sums that gradients of norms are made of.
  *
  * Numbers are float32, [outer, channels, inner]: what is added up is along the first axis and the last.
  * Without an inner axis rows of channels are read in blocks that the second cache holds: the squares of
@@ -64,8 +64,8 @@ struct Channels {
   void clear() { std::fill(numbers.begin(), numbers.end(), 0.0f); }
 };
 
-/* Adds to `Count` vectors of sums what `of(filled, place, channel, count, values)` makes of the rows
- * from `begin` on, before `end`. */
+/* Adds to `Count` vectors of sums what `of(filled, row, channel, count, values)` makes of the rows from
+ * `begin` on, before `end`. */
 template <int Count, typename Of>
 void add_rows(const Axes& axes, int64_t begin, int64_t end, Channels& sums, Of of) {
   const auto add = [&](auto filled, auto rows, int64_t row, int64_t c, int count)
@@ -76,7 +76,7 @@ void add_rows(const Axes& axes, int64_t begin, int64_t end, Channels& sums, Of o
 #pragma GCC unroll 4
     for (int64_t r = 0; r < rows; ++r) {
       Vector values[Count];
-      of(filled, (row + r) * axes.channels + c, c, count, values);
+      of(filled, row + r, c, count, values);
 #pragma GCC unroll 2
       for (int k = 0; k < Count; ++k) all[k] += values[k];
     }
@@ -152,19 +152,22 @@ void of_block(const Axes& axes, const float* x, int64_t begin, int64_t end, Chan
               Moments& made) {
   made.count = end - begin;
   const float each = 1.0f / static_cast<float>(made.count);
+  const int64_t channels = axes.channels;
   sums.clear();
   add_rows<1>(axes, begin, end, sums,
-              [=](auto filled, int64_t at, int64_t c, int count, Vector* values)
+              [=](auto filled, int64_t row, int64_t c, int count, Vector* values)
                   __attribute__((always_inline)) {
-                    values[0] = read(filled, x + at, count) - read(filled, x + c, count);
+                    const float* const at = x + row * channels + c;
+                    values[0] = read(filled, at, count) - read(filled, x + c, count);
                   });
   float* const mean = made.of[0];
   for (int64_t c = 0; c < sums.apart; c += kLanes) store(mean + c, load(sums[0] + c) * each);
   sums.clear();
   add_rows<2>(axes, begin, end, sums,
-              [=](auto filled, int64_t at, int64_t c, int count, Vector* values)
+              [=](auto filled, int64_t row, int64_t c, int count, Vector* values)
                   __attribute__((always_inline)) {
-                    const Vector before = read(filled, x + at, count) - read(filled, x + c, count);
+                    const float* const at = x + row * channels + c;
+                    const Vector before = read(filled, at, count) - read(filled, x + c, count);
                     values[0] = before - load(mean + c);
                     values[1] = values[0] * values[0];
                   });
@@ -220,58 +223,51 @@ void moments_of_planes(const Axes& axes, const float* x, float* means, float* va
   });
 }
 
-/* What a gradient adds up to, and what it does multiplied by numbers without their means. */
-struct Sums {
-  const float *gradient, *x, *mean;
-  float* result;
-
-  void of_rows(const Axes& axes) const {
-    const int64_t parts = parts_of(axes), block = axes.rows_of_block();
-    std::vector<Channels> all(static_cast<size_t>(parts), Channels(axes, 2));
-    Channels means(axes, 1);
-    std::copy_n(mean, axes.channels, means[0]);
-    const float *const g = gradient, *const numbers = x, *const away = means[0];
-    relax2xla::each_part(parts, [&](int64_t part) {
-      const int64_t begin = part * axes.outer / parts, end = (part + 1) * axes.outer / parts;
-      Channels& made = all[static_cast<size_t>(part)];
-      Channels sums(axes, 2);
-      for (int64_t row = begin; row < end; row += block) {
-        sums.clear();
-        add_rows<2>(axes, row, std::min(end, row + block), sums,
-                    [=](auto filled, int64_t at, int64_t c, int count, Vector* values)
-                        __attribute__((always_inline)) {
-                          values[0] = read(filled, g + at, count);
-                          values[1] = values[0] * (read(filled, numbers + at, count) - load(away + c));
-                        });
-        for (size_t i = 0; i < sums.numbers.size(); ++i) made.numbers[i] += sums.numbers[i];
-      }
-    });
-    for (int64_t k = 0; k < 2; ++k) {
-      float* const to = result + k * axes.channels;
-      std::copy_n(all[0][k], axes.channels, to);
-      for (int64_t part = 1; part < parts; ++part) {
-        for (int64_t c = 0; c < axes.channels; ++c) to[c] += all[static_cast<size_t>(part)][k][c];
-      }
+/* What the rows of a gradient add up to, and their products with what `other(filled, row, channel, count)`
+ * gives: two vectors of a number for each channel. */
+template <typename Other>
+void sum_rows(const Axes& axes, const float* gradient, float* result, Other other) {
+  const int64_t parts = parts_of(axes), block = axes.rows_of_block(), channels = axes.channels;
+  std::vector<Channels> all(static_cast<size_t>(parts), Channels(axes, 2));
+  relax2xla::each_part(parts, [&](int64_t part) {
+    const int64_t begin = part * axes.outer / parts, end = (part + 1) * axes.outer / parts;
+    Channels& made = all[static_cast<size_t>(part)];
+    Channels sums(axes, 2);
+    for (int64_t row = begin; row < end; row += block) {
+      sums.clear();
+      add_rows<2>(axes, row, std::min(end, row + block), sums,
+                  [=](auto filled, int64_t row, int64_t c, int count, Vector* values)
+                      __attribute__((always_inline)) {
+                        values[0] = read(filled, gradient + row * channels + c, count);
+                        values[1] = values[0] * other(filled, row, c, count);
+                      });
+      for (size_t i = 0; i < sums.numbers.size(); ++i) made.numbers[i] += sums.numbers[i];
+    }
+  });
+  for (int64_t k = 0; k < 2; ++k) {
+    float* const to = result + k * channels;
+    std::copy_n(all[0][k], channels, to);
+    for (int64_t part = 1; part < parts; ++part) {
+      for (int64_t c = 0; c < channels; ++c) to[c] += all[static_cast<size_t>(part)][k][c];
     }
   }
+}
 
-  void of_planes(const Axes& axes) const {
-    const float *const g = gradient, *const numbers = x;
-    relax2xla::in_ranges(axes.channels, kWorth / (axes.outer * axes.inner),
-                         [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) {
-        const float away = mean[c];
-        float made[2];
-        sum_channel(axes, c, made, [=](auto filled, int64_t at, int count, Vector* values)
-                                       __attribute__((always_inline)) {
-                                         values[0] = read(filled, g + at, count);
-                                         values[1] = values[0] * (read(filled, numbers + at, count) - away);
-                                       });
-        for (int64_t k = 0; k < 2; ++k) result[k * axes.channels + c] = made[k];
-      }
-    });
-  }
-};
+/* The same of planes, and numbers without the mean of their channel. */
+void sum_planes(const Axes& axes, const float* gradient, const float* x, const float* mean, float* result) {
+  relax2xla::in_ranges(axes.channels, kWorth / (axes.outer * axes.inner), [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      const float away = mean[c];
+      float made[2];
+      sum_channel(axes, c, made, [=](auto filled, int64_t at, int count, Vector* values)
+                                     __attribute__((always_inline)) {
+                                       values[0] = read(filled, gradient + at, count);
+                                       values[1] = values[0] * (read(filled, x + at, count) - away);
+                                     });
+      for (int64_t k = 0; k < 2; ++k) result[k * axes.channels + c] = made[k];
+    }
+  });
+}
 
 const float* numbers(const DLTensor* t) {
   ICHECK(t->dtype.code == kDLFloat && t->dtype.bits == 32) << "numbers are of float32";
@@ -292,11 +288,36 @@ void moments(const DLTensor* x, const DLTensor* result) {
 void sums(const DLTensor* gradient, const DLTensor* x, const DLTensor* mean,
           const DLTensor* result) {
   const Axes axes = axes_of(x, result);
-  const Sums all{numbers(gradient), numbers(x), numbers(mean), static_cast<float*>(result->data)};
-  axes.inner == 1 ? all.of_rows(axes) : all.of_planes(axes);
+  const float *const g = numbers(gradient), *const from = numbers(x);
+  auto* const to = static_cast<float*>(result->data);
+  if (axes.inner > 1) {
+    sum_planes(axes, g, from, numbers(mean), to);
+    return;
+  }
+  Channels means(axes, 1);
+  std::copy_n(numbers(mean), axes.channels, means[0]);
+  const float* const away = means[0];
+  const int64_t channels = axes.channels;
+  sum_rows(axes, g, to, [=](auto filled, int64_t row, int64_t c, int count)
+                            __attribute__((always_inline)) {
+                              return read(filled, from + row * channels + c, count) - load(away + c);
+                            });
+}
+
+void row_sums(const DLTensor* gradient, const DLTensor* x, const DLTensor* mean, const DLTensor* factor,
+              const DLTensor* result) {
+  ICHECK(x->ndim == 2 && result->ndim == 2) << "numbers are [rows, channels]";
+  const Axes axes{x->shape[0], x->shape[1], 1};
+  const float *const from = numbers(x), *const away = numbers(mean), *const by = numbers(factor);
+  const int64_t channels = axes.channels;
+  sum_rows(axes, numbers(gradient), static_cast<float*>(result->data),
+           [=](auto filled, int64_t row, int64_t c, int count) __attribute__((always_inline)) {
+             return (read(filled, from + row * channels + c, count) - away[row]) * by[row];
+           });
 }
 
 }  // namespace
 
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_moments_moments, moments);
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_moments_sums, sums);
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_moments_row_sums, row_sums);

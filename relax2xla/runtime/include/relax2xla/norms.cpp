@@ -1,4 +1,4 @@
-/* Layer norm and RMS norm of rows.
+/* Layer norm and RMS norm of rows, and the gradient of a layer norm.
  *
  * Numbers are float32. A row stays in the nearest cache while it is read for its mean, for the squares
  * of what is left without it, and for the result. The mean is a sum, rounded; what it is beside the
@@ -117,6 +117,71 @@ struct Norm {
   }
 };
 
+/* The gradient of a layer norm by its rows, of which the means and the factors are known. */
+struct Gradient {
+  const float *gradient, *rows, *mean, *factor, *scale;
+  float* result;
+  int64_t count, size;
+
+  /* Two vectors of a row: the gradient of what is scaled, and what is left of the numbers without their
+   * mean. `count` of them are filled. */
+  template <typename Read>
+  __attribute__((always_inline)) void see(Read read, int64_t row, int64_t i, Vector* seen) const {
+    seen[0] = read(gradient + row * size + i) * read(scale + i);
+    seen[1] = read(rows + row * size + i) - mean[row];
+  }
+
+  void of_row(int64_t row) const {
+    Vector sums[kApart][2] = {}, seen[2];
+    const auto add = [&](int a) __attribute__((always_inline)) {
+      sums[a][0] += seen[0];
+      sums[a][1] += seen[0] * seen[1];
+    };
+    int64_t i = 0;
+    for (; i + kApart * kLanes <= size; i += kApart * kLanes) {
+#pragma GCC unroll 4
+      for (int a = 0; a < kApart; ++a) {
+        see(load, row, i + a * kLanes, seen);
+        add(a);
+      }
+    }
+    for (; i + kLanes <= size; i += kLanes) {
+      see(load, row, i, seen);
+      add(0);
+    }
+    const auto rest = static_cast<int>(size - i);
+    const auto first = [=](const float* at) { return relax2xla::load_first(at, rest); };
+    if (rest > 0) {
+      // Behind the end gradients are 0, and so are products with them.
+      see(first, row, i, seen);
+      add(1);
+    }
+    const float each = 1.0f / static_cast<float>(size), by = factor[row];
+    float means[2];
+    for (int k = 0; k < 2; ++k)
+      means[k] = total((sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k])) * each;
+    const float along = means[1] * by * by;
+    const auto made = [&]() __attribute__((always_inline)) {
+      return (seen[0] - means[0] - seen[1] * along) * by;
+    };
+    float* const to = result + row * size;
+    for (i = 0; i + kLanes <= size; i += kLanes) {
+      see(load, row, i, seen);
+      store(to + i, made());
+    }
+    if (rest > 0) {
+      see(first, row, i, seen);
+      relax2xla::store_first(to + i, made(), rest);
+    }
+  }
+
+  void compute() const {
+    relax2xla::in_ranges(count, kWorth / size, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) of_row(row);
+    });
+  }
+};
+
 const float* numbers(const DLTensor* t) {
   ICHECK(t->dtype.code == kDLFloat && t->dtype.bits == 32) << "numbers are of float32";
   return static_cast<const float*>(t->data);
@@ -132,6 +197,15 @@ void normalise(const DLTensor* rows, const DLTensor* scale, const DLTensor* shif
       .compute(centered != 0);
 }
 
+void differentiate(const DLTensor* gradient, const DLTensor* rows, const DLTensor* mean,
+                   const DLTensor* factor, const DLTensor* scale, const DLTensor* result) {
+  ICHECK(rows->ndim == 2) << "rows are [rows, numbers]";
+  Gradient{numbers(gradient), numbers(rows), numbers(mean), numbers(factor), numbers(scale),
+           static_cast<float*>(result->data), rows->shape[0], rows->shape[1]}
+      .compute();
+}
+
 }  // namespace
 
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_norms_normalise, normalise);
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_norms_differentiate, differentiate);
