@@ -2,7 +2,8 @@
 
 XLA's convolutions on the CPU have channels last; torch's graphs have them first. What one graph
 saves and the other reads is seen by nobody else, so images go over with channels last, without
-being transposed twice, and other values in the order in which torch says that they lie.
+being transposed twice, operands of products of several matrices as XLA has them for these, and
+other values in the order in which torch says that they lie.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def in_order(forward: GraphModule, backward: GraphModule, results: int) -> None:
     Only what the forward graph has computed itself: inputs are saved as they are.
     """
     saved = {n.name: n for n in results_of(forward)[results:] if isinstance(n, Node)}
-    images = _images(forward)
+    orders = {**_operands(forward), **_images(forward)}
     (output,) = (n for n in forward.graph.nodes if n.op == "output")
     moved: dict[Node, Node] = {}
     for place in placeholders_of(backward):
@@ -55,7 +56,7 @@ def in_order(forward: GraphModule, backward: GraphModule, results: int) -> None:
             continue
         lies = memory_order(value)
         own = tuple(lies or range(value.ndim))
-        order = images.get(node, own)
+        order = orders.get(node, own)
         if order == tuple(range(value.ndim)) and lies is None:
             continue
         with forward.graph.inserting_before(output):
@@ -101,6 +102,26 @@ def _called(module: GraphModule, op: Any, node: Node, *args: Any, **kwargs: Any)
     return made
 
 
+def _operands(module: GraphModule) -> dict[Node, Order]:
+    """Operands of products of several matrices, and what these are with their axes in another
+    order: they lie as XLA has them for the products.
+    """
+    found: dict[Node, Order] = {}
+    todo = [
+        (n, (0, 1, 2))
+        for node in module.graph.nodes
+        if node.target is ATEN.bmm.default
+        for n in node.all_input_nodes
+    ]
+    while todo:
+        node, order = todo.pop()
+        if node in found:
+            continue
+        found[node] = order
+        todo += [(user, after) for user in node.users if (after := _permuted(user, order))]
+    return found
+
+
 def _images(module: GraphModule) -> dict[Node, Order]:
     """Images of convolutions, their results, and what is computed of them or makes them, pixel by
     pixel or by windows; and where their channels are last.
@@ -131,18 +152,34 @@ def _is_image(node: Node) -> bool:
 
 def _after(node: Node, order: Order) -> Order | None:
     """The order of what an operator makes of an image; None where it is none."""
-    if node.target is ATEN.permute.default:
-        axes: Any = node.args[1]
-        return tuple([a % 4 for a in axes].index(axis) for axis in order)
-    return order if _alike(node) else None
+    return _permuted(node, order) or (order if _alike(node) else None)
+
+
+def _permuted(node: Node, order: Order) -> Order | None:
+    """The order of a value with its axes permuted; None for what is none."""
+    axes = _axes(node, len(order))
+    return None if axes is None else tuple(axes.index(axis) for axis in order)
 
 
 def _before(node: Node, order: Order) -> Order | None:
     """The order of what an operator has made an image of; None where it is none."""
+    axes = _axes(node, len(order))
+    if axes is not None:
+        return tuple(axes[axis] for axis in order)
+    return order if _alike(node) else None
+
+
+def _axes(node: Node, rank: int) -> list[int] | None:
+    """Which axes of its operand those of a permutation are."""
     if node.target is ATEN.permute.default:
         axes: Any = node.args[1]
-        return tuple(axes[axis] % 4 for axis in order)
-    return order if _alike(node) else None
+        return [a % rank for a in axes]
+    if node.target is ATEN.transpose.int:
+        made = list(range(rank))
+        a, b = (int(axis) % rank for axis in node.args[1:3])  # pyright: ignore[reportArgumentType]
+        made[a], made[b] = made[b], made[a]
+        return made
+    return None
 
 
 def _alike(node: Node) -> bool:

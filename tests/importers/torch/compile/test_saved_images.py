@@ -120,6 +120,19 @@ def test_what_are_no_images_stay(graphs: list[Any]) -> None:
     assert not any(n.target is ATEN.clone.default for n in saved(forward, results))
 
 
+def test_operands_of_products_go_over_as_they_lie_there(graphs: list[Any]) -> None:
+    """Not as the projection's result lies, of which they are views: both graphs would turn it."""
+    torch.manual_seed(0)
+    check(Heads(), torch.randn(2, 5, 16))
+    ((forward, _, results),) = graphs
+    nodes = [n for n in results_of(forward)[results:] if isinstance(n, torch.fx.Node)]
+    cloned = [n for n in nodes if n.target is ATEN.clone.default]
+    operands = {o for n in forward.graph.nodes if n.target is ATEN.bmm.default for o in n.args}
+    shapes = {tuple(o.meta["val"].shape) for o in operands}
+    assert cloned
+    assert {tuple(n.meta["val"].shape) for n in cloned} <= shapes
+
+
 def test_rows_of_patches_are_no_images(graphs: list[Any]) -> None:
     torch.manual_seed(0)
     check(Patches(), torch.randn(2, 3, 8, 12))
