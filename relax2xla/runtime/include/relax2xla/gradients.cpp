@@ -91,7 +91,6 @@ struct Windows {
     float* const zeros = aside + (joined() ? count * length() : 0);
     std::fill_n(zeros, length(), 0.0f);
     const int64_t i = joined() ? run : run / window_width, j = joined() ? 0 : run % window_width;
-    const int64_t reach = joined() ? window_width : 1;
     for (int64_t p = first, some; p < first + count; p += some, at += some) {
       const int64_t line = p / columns, begin = p % columns;
       some = std::min(columns - begin, first + count - p);
@@ -102,9 +101,13 @@ struct Windows {
       }
       const float* const row = image + (line / rows * height + y) * width * pitch;
       int64_t x = begin * step - left + j * dilated_columns;
+      if (!joined()) {
+        relax2xla::find_pixels(row, width, pitch, x, step, some, zeros, at);
+        continue;
+      }
       for (int64_t n = 0; n < some; ++n, x += step) {
-        const int64_t low = std::max<int64_t>(0, x), high = std::min(width, x + reach);
-        if (high - low == reach && (reach == 1 || pitch == channels)) {
+        const int64_t low = std::max<int64_t>(0, x), high = std::min(width, x + window_width);
+        if (high - low == window_width && pitch == channels) {
           at[n] = row + x * pitch;
         } else if (high <= low) {
           at[n] = zeros;

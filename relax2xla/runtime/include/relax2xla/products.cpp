@@ -151,9 +151,8 @@ struct Convolution {
             std::fill_n(at, some, nothing);
             continue;
           }
-          int64_t column = x * step - left + j * dilated_columns;
-          for (int64_t n = 0; n < some; ++n, column += step)
-            at[n] = column >= 0 && column < width ? plane + (y * width + column) * pitch : nothing;
+          relax2xla::find_pixels(plane + y * width * pitch, width, pitch,
+                                 x * step - left + j * dilated_columns, step, some, nothing, at);
         }
       }
     }

@@ -76,6 +76,21 @@ inline Ahead ahead_in(const float* at, int64_t next, int64_t tiles, int64_t leng
 /* Nothing, for `length` channels. */
 inline Ahead nothing_ahead(int64_t length) { return {nullptr, 0, length, 0, nullptr, 0, 0}; }
 
+/* Where `count` pixels of a row of `width` are, `step` from each other, the first one in `column`; those
+ * beside the row are `nothing`. */
+inline void find_pixels(const float* row, int64_t width, int64_t pitch, int64_t column, int64_t step,
+                        int64_t count, const float* nothing, const float** at) {
+  const auto before = [&](int64_t end) {
+    const int64_t many = std::max<int64_t>(0, end - column);
+    return std::min(count, step == 1 ? many : (many + step - 1) / step);
+  };
+  const int64_t begin = before(0), end = before(width);
+  std::fill_n(at, begin, nothing);
+  const float* pixel = row + (column + begin * step) * pitch;
+  for (int64_t n = begin; n < end; ++n, pixel += step * pitch) at[n] = pixel;
+  std::fill_n(at + end, count - end, nothing);
+}
+
 /* What tiles one below the other are made of. The pixels under a tap are `count` pointers behind those
  * under the one before; of even ones, `stride` numbers from each other, the first is enough. Of each of
  * them, `length` numbers from `from` on; of a weight in panels `next` numbers apart. Sums begin with the
