@@ -37,7 +37,8 @@ class Convolution:
     """A convolution of an image [N, H, W, C], with a bias, an addition and what follows.
 
     operands: the image; the weight [panels, height, width, C / groups, PANEL], panels of results,
-    with zeros behind the last of each group, or as it ``lies``; the bias (O,), or where results are
+    with zeros behind the last of each group (or with channels interleaved, where groups have few
+    results: :func:`interleaving`), or as it ``lies``; the bias (O,), or where results are
     ``scaled`` (2, O): the bias, and what their sums are multiplied by before; what is added: like
     the result, (1,) where nothing is
 
@@ -373,8 +374,23 @@ def by_winograd(call: Convolution) -> Winograd | None:
     return None
 
 
+def interleaving(depth: Sequence[int], results: int, groups: int) -> int:
+    """How many channels are interleaved in the panels of a weight, as ``interleaving_of`` in C++.
+
+    Groups with too few results to fill a panel have those of several channels in it: numbers of a
+    result for these lie side by side, which ``products/interleaved.h`` is for. 1: none are.
+    """
+    own = results // groups
+    if groups == 1 or own not in (4, 8) or results % PANEL or depth[-1] % (PANEL // own):
+        return 1
+    return PANEL // own
+
+
 def packed_shape(depth: Sequence[int], results: int, groups: int = 1) -> tuple[int, ...]:
     """The shape of a weight of ``depth`` numbers for each of ``results``, as the functions want."""
+    interleaved = interleaving(depth, results, groups)
+    if interleaved > 1:
+        return (groups, *depth[:-1], depth[-1] // interleaved, PANEL)
     return (groups * -(-results // groups // PANEL), *depth, PANEL)
 
 
@@ -481,7 +497,9 @@ def pays(call: Convolution | Product, least: int | None = None) -> bool:
         return False
     if call.lies and math.prod(call.result.shape[:-1]) < _LEAST_PIXELS[call.lies]:
         return False
-    return isinstance(call, Product) or call.groups == 1 or call.channels >= _FEW_CHANNELS
+    if isinstance(call, Product) or call.groups == 1 or call.channels >= _FEW_CHANNELS:
+        return True
+    return interleaving((call.channels,), call.results, call.groups) > 1
 
 
 FAMILY: Final = Family(
@@ -496,6 +514,7 @@ FAMILY: Final = Family(
     headers=(
         "activations.h",
         "products/few_rows.h",
+        "products/interleaved.h",
         "products/joined.h",
         "products/tile.h",
         "products/weights.h",

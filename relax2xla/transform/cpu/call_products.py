@@ -41,6 +41,7 @@ from relax2xla.kernels.products import (
     Product,
     Winograd,
     by_winograd,
+    interleaving,
     packed_shape,
     pays,
     points,
@@ -161,6 +162,8 @@ class _Calls(Sites):
                 plain = R.permute_dims(R.flip(R.flip(weight, 2), 3), (2, 3, 0, 1))
         else:
             depth = described.operands[-3].shape[1:-1]
+            if isinstance(described, Convolution):
+                depth = (*described.window, described.channels)
             plain = unpacked(weight, depth, described.results, described.groups)
         if isinstance(described, Product | JoinedProduct):
             made: Expr = R.matmul(x, plain)
@@ -487,6 +490,10 @@ def packed(weight: Expr, groups: int = 1) -> Expr:
     assert dims is not None
     *depth, results = dims
     shape, own, numbers = packed_shape(depth, results, groups), results // groups, math.prod(depth)
+    interleaved = interleaving(depth, results, groups)
+    if interleaved > 1:
+        apart = R.reshape(weight, (numbers // interleaved, interleaved, groups, own))
+        return R.reshape(R.permute_dims(apart, (2, 0, 3, 1)), shape)
     each = shape[0] // groups
     flat: Expr = R.reshape(weight, (numbers, groups, own))
     if each * PANEL > own:
@@ -502,6 +509,10 @@ def unpacked(weight: Expr, depth: Sequence[int], results: int, groups: int = 1) 
         results // groups,
         math.prod(depth),
     )
+    interleaved = interleaving(depth, results, groups)
+    if interleaved > 1:
+        apart = R.reshape(weight, (groups, numbers // interleaved, own, interleaved))
+        return R.reshape(R.permute_dims(apart, (1, 3, 0, 2)), (*depth, results))
     turned = R.permute_dims(R.reshape(weight, (panels, numbers, PANEL)), (1, 0, 2))
     flat: Expr = R.reshape(turned, (numbers, groups, panels // groups * PANEL))
     if panels // groups * PANEL > own:

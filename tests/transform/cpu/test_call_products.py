@@ -48,6 +48,12 @@ def conv(x: rx.Expr, window: int = 3, **options: Any) -> rx.Expr:
     return R.nn.conv2d(x, weight(window, window, channels, 48), **options)
 
 
+def few_in_groups(x: rx.Expr, results: int) -> rx.Expr:
+    """Four channels in each group."""
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    return R.nn.conv2d(x, weight(5, 5, 4, results), padding=2, groups=8, **layouts)
+
+
 def product(x: rx.Expr) -> rx.Expr:
     return R.matmul(x, weight(32, 64))
 
@@ -88,6 +94,7 @@ ONE: dict[str, tuple[Body, str, dict[str, Any]]] = {
     "steps": (lambda x: conv(x, strides=2), "convolution", {"strides": (2, 2)}),
     "3x3": (conv, "winograd", {"size": 2}),
     "groups": (lambda x: conv(x, groups=4), "convolution", {"groups": 4}),
+    "groups of few": (lambda x: few_in_groups(x, 32), "convolution", {"groups": 8}),
     "product": (product, "product", {"ending": ""}),
     "linear": (linear, "product", {"ending": ""}),
     "pointwise": (pointwise, "product", {"ending": ""}),
@@ -294,6 +301,7 @@ NONE: dict[str, Body] = {
     "groups": lambda x: R.nn.conv2d(
         x, weight(3, 3, 1, 32), groups=32, data_layout="NHWC", kernel_layout="HWIO"
     ),
+    "groups of few that fill no vectors": lambda x: few_in_groups(x, 48),
     "planes first": lambda x: R.nn.conv2d(R.permute_dims(x, [0, 3, 1, 2]), weight(48, 32, 3, 3)),
     "no constant": lambda x: R.matmul(x, R.reshape(R.strided_slice(x, [1], [0], [1]), (32, 12))),
     "float64": lambda x: R.matmul(R.astype(x, "float64"), rx.const(np.ones((32, 64)))),

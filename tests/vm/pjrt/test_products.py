@@ -25,11 +25,13 @@ from relax2xla.kernels.products import (
     Product,
     Winograd,
     by_winograd,
+    interleaving,
     points,
 )
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
 from relax2xla.testing import evaluate
+from relax2xla.transform.cpu import call_products
 from relax2xla.transform.cpu.call_products import Described, form
 from relax2xla.vm.pjrt import native_calls
 
@@ -51,6 +53,16 @@ CONVOLUTIONS = [
     # Groups that fill panels and that do not.
     Convolution((2, 9, 8, 48), (3, 3), 72, (2, 1), (1, 1, 1, 1), groups=3, added=True),
     Convolution((1, 7, 7, 30), (1, 3), 34, padding=(0, 1, 0, 1), groups=2, ending="silu"),
+    # Groups of few results, whose channels are interleaved; a page apart; all ways to go on.
+    Convolution((2, 9, 11, 32), (3, 3), 32, (1, 2), (1, 0, 2, 1), groups=4, added=True),
+    Convolution((1, 7, 5, 24), (2, 3), 16, (2, 1), (0, 1, 1, 2), (1, 2), 2, ending="silu"),
+    Convolution((3, 6, 7, 64), (3, 3), 64, padding=(1, 1, 1, 1), groups=16, ending="relu"),
+    Convolution((1, 15, 8, 64), (1, 1), 32, groups=8, added=True, ending="relu6"),
+    Convolution((1, 4, 4, 1024), (2, 1), 512, groups=64, ending="hardswish"),
+    # Groups of few results whose channels are not: of odd sizes, or no panels in all.
+    Convolution((2, 5, 6, 30), (3, 2), 42, (1, 1), (1, 1, 1, 1), groups=6, added=True),
+    Convolution((1, 6, 5, 12), (3, 3), 12, (1, 1), (1, 1, 1, 1), groups=3, ending="relu"),
+    Convolution((1, 5, 5, 18), (3, 3), 16, (1, 1), (1, 1, 1, 1), groups=2, ending="gelu"),
     # Pixels whose numbers are a page apart, in several parts of the sums.
     Convolution((1, 4, 5, 1024), (2, 2), 20, added=True),
     Convolution((2, 3, 5, 2048), (1, 1), 40, (2, 1), ending="relu"),
@@ -146,6 +158,10 @@ def packed(weight: Array, call: Described) -> Array:
         weight = weight.reshape(-1, *weight.shape[2:]).astype("float32")
     groups = call.groups if isinstance(call, Convolution) else 1
     own = weight.shape[-1] // groups
+    interleaved = interleaving(weight.shape[:-1], call.results, groups)
+    if interleaved > 1:
+        apart = weight.reshape(-1, interleaved, groups, own).transpose(2, 0, 3, 1)
+        return np.ascontiguousarray(apart.reshape(call.operands[-3].shape))
     flat = np.pad(weight.reshape(-1, groups, own), ((0, 0), (0, 0), (0, -own % PANEL)))
     panels = flat.reshape(len(flat), -1, PANEL).transpose(1, 0, 2)
     return np.ascontiguousarray(panels.reshape(call.operands[-3].shape))
@@ -226,6 +242,18 @@ def test_functions_and_forms(call: Described) -> None:
     np.testing.assert_allclose(evaluate(form(call), operands), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("call", CONVOLUTIONS, ids=range(len(CONVOLUTIONS)))
+def test_weights_in_panels(call: Convolution) -> None:
+    """As numpy has them, and back."""
+    weight, operands = case(call)
+    panels = call_products.packed(rx.const(weight), call.groups)
+    np.testing.assert_array_equal(evaluate(panels, {}), operands[1])
+    back = call_products.unpacked(
+        rx.const(operands[1]), weight.shape[:-1], call.results, call.groups
+    )
+    np.testing.assert_array_equal(evaluate(back, {}), weight)
+
+
 @pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
 @pytest.mark.parametrize("lies", ["first", "last", "turned"])
 @pytest.mark.parametrize("call", GIVEN, ids=range(len(GIVEN)))
@@ -287,6 +315,7 @@ SHARED = [
     Convolution((1, 31, 33, 64), (3, 3), 80, padding=(1, 1, 1, 1), added=True, ending="relu"),
     Convolution((1, 7, 7, 512), (1, 1), 610, ending="gelu"),
     Convolution((1, 30, 30, 60), (3, 3), 150, padding=(1, 1, 1, 1), groups=5),
+    Convolution((1, 30, 31, 64), (3, 3), 64, padding=(1, 1, 1, 1), groups=8, ending="silu"),
     Product((2, 64, 300), 777, added=True),
     Product((3, 2000), 1000),
     JoinedProduct((1, 30, 30), (64, 32, 50), 130, prepared=True),

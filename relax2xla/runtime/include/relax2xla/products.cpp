@@ -9,6 +9,7 @@
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
 #include <relax2xla/products/few_rows.h>
+#include <relax2xla/products/interleaved.h>
 #include <relax2xla/products/joined.h>
 #include <relax2xla/products/tile.h>
 #include <relax2xla/products/weights.h>
@@ -121,14 +122,19 @@ struct Convolution {
   bool planes = false;
   // What the pixels are gathered from, in the place of an image; windows are of one pixel then.
   const relax2xla::Joined* joined = nullptr;
+  // How many channels are interleaved in panels (products/interleaved.h); if several, each of `groups`
+  // is as many as fill a vector with their results.
+  int64_t interleaved = 1;
 
   int64_t taps() const { return window_height * window_width; }
+  /* Numbers that are added up for a result. */
+  int64_t length() const { return taps() * channels / relax2xla::groups_beside(interleaved); }
 
   /* The same for one of the groups alone; the pixels are those of all. */
   Convolution of_group(int64_t group) const {
     Convolution c = *this;
     c.first += group * channels;
-    c.weight.numbers += group * ((results + kPanel - 1) / kPanel) * kPanel * taps() * channels;
+    c.weight.numbers += group * (interleaved > 1 ? results : relax2xla::in_panels(results)) * length();
     c.bias += group * results;
     c.added += added == nullptr ? 0 : group * results;
     c.result += group * results;
@@ -333,6 +339,28 @@ struct Convolution {
     }
   }
 
+  /* A block of groups whose channels are interleaved. */
+  void run_interleaved(const Block& block, const float* const* under) const {
+    const int64_t count = block.to - block.from;
+    const int64_t own = channels / relax2xla::groups_beside(interleaved);
+    const int64_t next = length() * (kPanel / interleaved);
+    const Seen seen = see({0, taps(), 0, channels}, block.from, count, under);
+    relax2xla::Last last{nullptr, ending};
+    for (int64_t p = 0, rows; p < count; p += rows) {
+      const auto tile = relax2xla::interleaved_tile_of(interleaved, count - p, own);
+      rows = tile.rows;
+      const int64_t at = (block.from + p) * apart;
+      if (added != nullptr) last.added = added + at;
+      tile.compute({seen.pixels + p, count, 0, taps(), seen.from, own, weight.numbers, next, bias,
+                    &last, result + at, apart});
+      if (!relax2xla::in_registers(ending)) {
+        relax2xla::with_ending(ending, [&](auto known) {
+          finish<decltype(known)::value>(result + at, apart, rows, kLanes);
+        });
+      }
+    }
+  }
+
   /* Rows of numbers, copied; where they are then. */
   static float* copied(const float* from, int64_t apart, float* to, int64_t apart_then,
                        int64_t count, int64_t wide) {
@@ -405,12 +433,13 @@ void join_rows(Convolution& c, int64_t batch, std::vector<float>& padded) {
 void compute(Convolution c) {
   // Kept from call to call: the system takes longer to give memory than it takes to fill it.
   static thread_local std::vector<float> padded;
-  if (c.groups == 1 && c.channels < kFew && c.window_width > 1 && c.dilated_columns == 1)
+  const bool one_group = c.groups == 1 && c.interleaved == 1;
+  if (one_group && c.channels < kFew && c.window_width > 1 && c.dilated_columns == 1)
     join_rows(c, c.pixels / (c.rows * c.columns), padded);
   const std::vector<float> nothing(static_cast<size_t>(c.channels * c.groups), 0.0f);
   c.nothing = nothing.data();
   const std::vector<Part> parts = parts_of(c.taps(), c.channels, c.weight);
-  const int64_t depth = c.taps() * c.channels;
+  const int64_t depth = c.length();
   const int64_t near = depth * c.results <= kLight ? kTogether : kNear / std::min(kDepth, depth);
   // A block of more pixels is worth it where it reads panels that are packed anew.
   const int64_t fold = c.weight.is_packed() ? 1 : 2;
@@ -453,6 +482,10 @@ void compute(Convolution c) {
       for (int64_t g = groups.begin; g < groups.end; ++g) {
         Convolution one = c.of_group(g);
         one.packing = packing;
+        if (c.interleaved > 1) {
+          one.run_interleaved({from, to, 0, c.results}, under.data());
+          continue;
+        }
         for (int64_t column = band.begin; column < band.end; column += kWidth)
           one.run({from, to, column, std::min(band.end, column + kWidth)}, parts, under.data());
       }
@@ -482,11 +515,13 @@ void convolve(const DLTensor* image, const DLTensor* weight, const DLTensor* bia
   const int64_t *from = image->shape + (planes ? 1 : 0), *to = result->shape;
   const int64_t all = planes ? image->shape[1] : image->shape[3];
   const int64_t taps = window_height * window_width, channels = all / groups;
+  const int64_t interleaved = relax2xla::interleaving_of(channels, to[3] / groups, groups);
+  const int64_t units = groups / relax2xla::groups_beside(interleaved);
   compute({numbers(image), weight_of(weight, bias, lies, taps, channels, to[3] / groups),
            numbers(bias), is_added ? numbers(added) : nullptr, static_cast<float*>(result->data),
-           from[1], from[2], channels, to[1], to[2], to[3] / groups, to[0] * to[1] * to[2],
+           from[1], from[2], all / units, to[1], to[2], to[3] / units, to[0] * to[1] * to[2],
            window_height, window_width, steps, step, top, left, dilated_rows, dilated_columns,
-           ending, all, to[3], groups, nullptr, 0, {}, planes != 0});
+           ending, all, to[3], units, nullptr, 0, {}, planes != 0, nullptr, interleaved});
 }
 
 /* A product of the rows that lie at `rows`, or nowhere yet, and a matrix: windows of one pixel. */
