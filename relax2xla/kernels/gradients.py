@@ -171,7 +171,14 @@ FAMILY: Final = Family(
     name="gradients",
     readers={WeightGradient: _weight, MatrixGradient: _matrix},
     source="gradients.cpp",
-    headers=("activations.h", "pages.h", "products/tile.h", "threads.h"),
+    headers=(
+        "activations.h",
+        "pages.h",
+        "products/interleaved.h",
+        "products/tile.h",
+        "threads.h",
+        "turn.h",
+    ),
 )
 # Multiplications that are worth a call, and results along an axis that fill half a vector.
 _LEAST: Final = 1 << 16

@@ -50,6 +50,15 @@ CALLS = [
     G((1, 6, 7, 30), (1, 6, 7, 15), (1, 1), groups=5),
     G((1, 6, 7, 40), (1, 6, 7, 60), (3, 2), (1, 1), 1, 0, groups=2),
     G((1, 6, 6, 12), (1, 6, 6, 24), (3, 3), (1, 1), 1, 1, groups=12),
+    # Groups with so few results that several fill a vector: more pixels than are added up at once,
+    # channels that fill a tile and that do not; and the same with odd sizes.
+    G((2, 13, 11, 32), (2, 13, 11, 32), (3, 3), (1, 1), 1, 1, groups=4),
+    G((1, 6, 7, 20), (1, 3, 4, 16), (3, 3), (2, 2), 1, 1, groups=2),
+    G((1, 6, 7, 48), (1, 4, 7, 16), (3, 1), (1, 1), 0, 0, groups=4),
+    G((1, 9, 8, 64), (1, 8, 7, 64), (2, 4), (1, 1), 0, 1, groups=16),
+    G((1, 5, 6, 32), (1, 5, 6, 32), groups=8),
+    G((1, 5, 6, 24), (1, 5, 6, 24), (3, 3), (1, 1), 1, 1, groups=3),
+    G((1, 5, 6, 10), (1, 5, 6, 16), (3, 3), (1, 1), 1, 1, groups=2),
     # So few pixels that rows are written one behind the other, whose ends fill vectors and do not.
     G((1, 1, 3, 37), (1, 1, 3, 9)),
     G((2, 1, 2, 64), (2, 1, 2, 8)),
@@ -147,6 +156,7 @@ def test_work_is_shared_out(count: int, monkeypatch: pytest.MonkeyPatch) -> None
         G((2, 20, 20, 300), (2, 20, 20, 16), lies="last"),
         G((1, 20, 20, 64), (1, 20, 20, 64), (3, 3), (1, 1), 1, 1),
         G((2, 20, 20, 64), (2, 20, 20, 64), (3, 3), (1, 1), 1, 1, groups=4),
+        G((2, 20, 20, 64), (2, 20, 20, 64), (3, 3), (1, 1), 1, 1, groups=8),
     ]
     for call in large:
         operands = operands_of(call)

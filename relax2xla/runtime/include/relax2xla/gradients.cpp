@@ -8,12 +8,14 @@
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
 #include <relax2xla/pages.h>
+#include <relax2xla/products/interleaved.h>
 #include <relax2xla/products/tile.h>
 #include <relax2xla/threads.h>
 #include <tvm/runtime/packed_func.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -45,6 +47,10 @@ constexpr int64_t kFewPixels = 4;
 constexpr int kStreams = 4;
 // Channels that are few: rows of windows are gathered whole.
 constexpr int64_t kFew = 16;
+// Of groups with few results: pixels that are added up at once, so that pointers to all that lies under
+// windows stay in the nearest cache; channels of a group that a tile has, and taps.
+constexpr int64_t kShallow = 128;
+constexpr int kNumbers = 8, kTaps = relax2xla::kSums / kNumbers;
 // Multiplications that are worth a thread.
 constexpr int64_t kWork = 500000;
 
@@ -70,6 +76,16 @@ struct Windows {
   }
   int64_t runs() const { return window_height * (joined() ? 1 : window_width); }
   int64_t length() const { return channels * (joined() ? window_width : 1); }
+
+  /* What lies under one tap, for all groups. */
+  Windows of_tap(int64_t tap) const {
+    Windows one = *this;
+    one.top -= tap / window_width * dilated_rows;
+    one.left -= tap % window_width * dilated_columns;
+    one.window_height = one.window_width = 1;
+    one.channels = pitch;
+    return one;
+  }
 
   /* The runs in pieces of about one size, `most` at the most. */
   std::vector<Piece> pieces(int64_t most) const {
@@ -324,6 +340,128 @@ void of_plain(const Windows& gradients, const Windows& windows, int64_t pixels, 
   }
 }
 
+/* Sums over `depth` pixels for groups whose results fill a vector (products/interleaved.h): `Count` panels
+ * of each group, `beside` numbers from those of the one before, under each of `Taps`, `below` numbers from
+ * those under the one before. Pixels under a tap are `next` pointers behind those under the one before; of
+ * them a group has `own` numbers, the first group from `from` on. */
+template <int Beside, int Count, int Taps>
+void multiply_interleaved(int64_t depth, const float* const* at, int64_t next, int64_t from, int64_t own,
+                          const float* gradient, int64_t pitch, float* sums, int64_t beside,
+                          int64_t below) {
+  constexpr int kParts = kPanel / kLanes, kGroups = Beside / kParts;
+  Vector sum[Taps][kGroups][Count][kParts];
+  const auto each = [&](auto change) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (int t = 0; t < Taps; ++t) {
+#pragma GCC unroll 4
+      for (int g = 0; g < kGroups; ++g) {
+#pragma GCC unroll 8
+        for (int i = 0; i < Count * kParts; ++i)
+          change(sum[t][g][i / kParts][i % kParts], sums + t * below + g * beside + i * kLanes);
+      }
+    }
+  };
+  each([](Vector& s, const float* before) { s = load(before); });
+  for (int64_t k = 0; k < depth; ++k, ++at, gradient += pitch) {
+    Vector gradients[Beside];
+    relax2xla::spread<Beside>(load(gradient), gradients, std::make_integer_sequence<int, kLanes>{});
+#pragma GCC unroll 4
+    for (int t = 0; t < Taps; ++t) {
+      const float* const row = at[t * next] + from;
+#pragma GCC unroll 4
+      for (int g = 0; g < kGroups; ++g) {
+#pragma GCC unroll 4
+        for (int c = 0; c < Count; ++c) {
+          const Vector numbers = relax2xla::repeated<Beside>(row + g * own + c * Beside);
+#pragma GCC unroll 2
+          for (int v = 0; v < kParts; ++v) sum[t][g][c][v] += numbers * gradients[g * kParts + v];
+        }
+      }
+    }
+  }
+  each([](Vector& s, float* to) { store(to, s); });
+}
+
+/* What computes `count` panels, or as many as a tile has, under `kTaps` or one. */
+template <int Beside, int Count = kNumbers / Beside>
+auto interleaved_tile_of(int64_t count, bool several) {
+  if constexpr (Count > 1) {
+    if (count < Count) return interleaved_tile_of<Beside, Count - 1>(count, several);
+  }
+  return several ? multiply_interleaved<Beside, Count, kTaps> : multiply_interleaved<Beside, Count, 1>;
+}
+
+/* The gradient of the weight of groups with few results: panels [taps, groups, channels / interleaved,
+ * kPanel]. */
+struct InterleavedProduct {
+  const Windows &windows, &gradients;
+  int64_t pixels, groups, interleaved;
+  float* sums;
+
+  int64_t own() const { return windows.pitch / groups; }
+  int64_t taps() const { return windows.window_height * windows.window_width; }
+  /* Groups whose results fill a vector are one unit. */
+  int64_t units() const { return groups / relax2xla::groups_beside(interleaved); }
+
+  void compute() const {
+    const int64_t blocks = (taps() + kTaps - 1) / kTaps;
+    const int64_t work = pixels * taps() * own() * gradients.pitch;
+    const int64_t threads = std::clamp<int64_t>(work / kWork, 1, relax2xla::count_threads());
+    const int64_t across = std::min(units(), threads);
+    const int64_t down = std::min(blocks, (threads + across - 1) / across);
+    std::fill_n(sums, taps() * own() * kPanel / interleaved * groups, 0.0f);
+    relax2xla::each_part(across * down, [&](int64_t part) {
+      const int64_t i = part % across, j = part / across;
+      some({i * units() / across, (i + 1) * units() / across},
+           {j * blocks / down * kTaps, std::min(taps(), (j + 1) * blocks / down * kTaps)});
+    });
+  }
+
+  /* The sums of some units, under some taps. */
+  void some(const relax2xla::Range& band, const relax2xla::Range& under) const {
+    static thread_local std::vector<float> memory;
+    static thread_local std::vector<const float*> at;
+    const int64_t count = own() / interleaved, beside = count * kPanel, below = groups * beside;
+    at.resize(static_cast<size_t>((under.end - under.begin) * kShallow));
+    float* const aside = relax2xla::room(memory, windows.of_tap(0).aside(kShallow));
+    for (int64_t first = 0; first < pixels; first += kShallow) {
+      const int64_t depth = std::min(kShallow, pixels - first);
+      const auto pointers = [&](int64_t tap) { return at.data() + (tap - under.begin) * kShallow; };
+      for (int64_t tap = under.begin; tap < under.end; ++tap)
+        windows.of_tap(tap).find(0, first, depth, pointers(tap), aside);
+      for (int64_t unit = band.begin; unit < band.end; ++unit) {
+        const int64_t group = unit * relax2xla::groups_beside(interleaved);
+        const float* const gradient = gradients.image + first * gradients.pitch + unit * kLanes;
+        for (int64_t tap = under.begin, many; tap < under.end; tap += many) {
+          many = under.end - tap < kTaps ? 1 : kTaps;
+          for (int64_t c = 0; c < count; c += kNumbers / interleaved) {
+            const auto tile = interleaved == 2 ? interleaved_tile_of<2>(count - c, many > 1)
+                                               : interleaved_tile_of<4>(count - c, many > 1);
+            float* const to = sums + tap * below + group * beside + c * kPanel;
+            tile(depth, pointers(tap), kShallow, group * own() + c * interleaved, own(), gradient,
+                 gradients.pitch, to, beside, below);
+          }
+        }
+      }
+    }
+  }
+
+  /* The panels as a weight: how far its numbers are from each other along results, channels and taps. */
+  void put(float* out, const int64_t* place) const {
+    const int64_t results = kPanel / interleaved;
+    const float* from = sums;
+    for (int64_t t = 0; t < taps(); ++t) {
+      for (int64_t g = 0; g < groups; ++g) {
+        for (int64_t c = 0; c < own(); c += interleaved, from += kPanel) {
+          float* const to = out + g * results * place[0] + c * place[1] + t * place[2];
+          for (int64_t i = 0; i < kPanel; ++i)
+            to[i / interleaved * place[0] + i % interleaved * place[1]] = from[i];
+        }
+      }
+    }
+  }
+};
+
 /* How many groups are computed together: channels of a few fill a panel, of whose products with results of
  * other groups nothing is kept. */
 int64_t together(int64_t groups, int64_t channels) {
@@ -371,12 +509,20 @@ void of_weight(const DLTensor* image, const DLTensor* gradient, int64_t steps, i
     of_plain(gradients, windows, pixels, units, out);
     return;
   }
-  const bool direct = !first && beside == 1;
+  const int64_t place[] = {first ? own * taps : 1, first ? taps : all, first ? 1 : own * all};
   static thread_local std::vector<float> memory;
+  const int64_t interleaved = relax2xla::interleaving_of(own, all / groups, groups);
+  if (interleaved > 1) {
+    float* const sums = relax2xla::room(memory, taps * own * all);
+    const InterleavedProduct product{windows, gradients, pixels, groups, interleaved, sums};
+    product.compute();
+    product.put(out, place);
+    return;
+  }
+  const bool direct = !first && beside == 1;
   float* const sums = direct ? out : relax2xla::room(memory, taps * channels * all);
   compute(windows, gradients, pixels, units, sums, all, all / units);
   if (direct) return;
-  const int64_t place[] = {first ? own * taps : 1, first ? taps : all, first ? 1 : own * all};
   relax2xla::in_ranges((all + kPanel - 1) / kPanel, kWork / (taps * own * kPanel),
                        [&](int64_t begin, int64_t end) {
     for (int64_t o = begin * kPanel; o < std::min(all, end * kPanel); o += kPanel) {

@@ -68,6 +68,14 @@ __attribute__((always_inline)) inline Vector added_up(const Vector* sums) {
   }
 }
 
+/* Each number of a vector `Beside` times, in as many vectors. */
+template <int Beside, int Part = 0, int... Lane>
+__attribute__((always_inline)) inline void spread(Vector v, Vector* to,
+                                                  std::integer_sequence<int, Lane...> lanes) {
+  to[Part] = RELAX2XLA_SHUFFLE(v, v, (Part * kLanes + Lane) / Beside...);
+  if constexpr (Part + 1 < Beside) spread<Beside, Part + 1>(v, to, lanes);
+}
+
 /* A tile of `Rows` pixels by the results of groups that fill a vector. Of a strip `length` are the
  * channels of a group, which are `Own` unless that is 0, and the panels of the next group are `next`
  * numbers behind. */
