@@ -118,7 +118,7 @@ def test_pointwise_convolutions_through_the_pipeline(
 ) -> None:
     """Whatever library multiplies, and so however a pointwise weight lies."""
     monkeypatch.setattr(processor, "eigen_multiplies", lambda: eigen)
-    mod = module(lambda x: R.nn.conv2d(x, weight(64, 12, 1, 1)))
+    mod = module(lambda x: R.nn.conv2d(R.sin(x), weight(64, 12, 1, 1)))
     assert [kind for kind, _ in found(default()(mod))] == ["product"]
 
 
