@@ -50,25 +50,47 @@ __attribute__((always_inline)) inline Vector folded(Vector v, F both) {
   return folded<kLanes / 2>(v, both, std::make_integer_sequence<int, kLanes>{});
 }
 
+#ifdef __AVX__
+#ifdef __AVX512F__
+using Quarters = __m512;
+inline Quarters joined(const float* from, int64_t apart) {
+  const auto quarter = [=](int64_t i) { return _mm_loadu_ps(from + i * apart); };
+  __m512 made = _mm512_castps128_ps512(quarter(0));
+  made = _mm512_insertf32x4(made, quarter(1), 1);
+  made = _mm512_insertf32x4(made, quarter(2), 2);
+  return _mm512_insertf32x4(made, quarter(3), 3);
+}
+inline Quarters unpacked_low(Quarters a, Quarters b) { return _mm512_unpacklo_ps(a, b); }
+inline Quarters unpacked_high(Quarters a, Quarters b) { return _mm512_unpackhi_ps(a, b); }
+inline Quarters halves_low(Quarters a, Quarters b) { return _mm512_shuffle_ps(a, b, 0x44); }
+inline Quarters halves_high(Quarters a, Quarters b) { return _mm512_shuffle_ps(a, b, 0xee); }
+#else
+using Quarters = __m256;
+inline Quarters joined(const float* from, int64_t apart) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from)), _mm_loadu_ps(from + apart), 1);
+}
+inline Quarters unpacked_low(Quarters a, Quarters b) { return _mm256_unpacklo_ps(a, b); }
+inline Quarters unpacked_high(Quarters a, Quarters b) { return _mm256_unpackhi_ps(a, b); }
+inline Quarters halves_low(Quarters a, Quarters b) { return _mm256_shuffle_ps(a, b, 0x44); }
+inline Quarters halves_high(Quarters a, Quarters b) { return _mm256_shuffle_ps(a, b, 0xee); }
+#endif
+#endif
+
 /* `kLanes` rows of as many numbers, `apart` numbers from each other: vectors of their columns. */
 __attribute__((always_inline)) inline void load_turned(const float* from, int64_t apart, Vector* columns) {
-#if defined(__AVX__) && !defined(__AVX512F__)
-  // Halves are joined while they are read: what is left to exchange lies within them, and takes half as
-  // many instructions.
+#ifdef __AVX__
+  // Quarters, or halves, are joined while they are read: what is left to exchange lies within them, and
+  // takes half as many instructions of those that one port alone has.
   for (int c = 0; c < kLanes; c += 4, from += 4) {
-    __m256 row[4];
+    Quarters row[4];
 #pragma GCC unroll 4
-    for (int r = 0; r < 4; ++r) {
-      const float* const at = from + r * apart;
-      row[r] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(at)),
-                                    _mm_loadu_ps(at + 4 * apart), 1);
-    }
-    const __m256 a = _mm256_unpacklo_ps(row[0], row[1]), b = _mm256_unpacklo_ps(row[2], row[3]);
-    const __m256 d = _mm256_unpackhi_ps(row[0], row[1]), e = _mm256_unpackhi_ps(row[2], row[3]);
-    columns[c] = (Vector)_mm256_shuffle_ps(a, b, 0x44);
-    columns[c + 1] = (Vector)_mm256_shuffle_ps(a, b, 0xee);
-    columns[c + 2] = (Vector)_mm256_shuffle_ps(d, e, 0x44);
-    columns[c + 3] = (Vector)_mm256_shuffle_ps(d, e, 0xee);
+    for (int r = 0; r < 4; ++r) row[r] = joined(from + r * apart, 4 * apart);
+    const Quarters a = unpacked_low(row[0], row[1]), b = unpacked_low(row[2], row[3]);
+    const Quarters d = unpacked_high(row[0], row[1]), e = unpacked_high(row[2], row[3]);
+    columns[c] = (Vector)halves_low(a, b);
+    columns[c + 1] = (Vector)halves_high(a, b);
+    columns[c + 2] = (Vector)halves_low(d, e);
+    columns[c + 3] = (Vector)halves_high(d, e);
   }
 #else
 #pragma GCC unroll 16
