@@ -231,6 +231,10 @@ def _(start: PrimLike, end: PrimLike = None, step: PrimLike = 1, dtype: DTypeLik
     # One rounding at the end: integers count in int64, all else in float64.
     whole = not isinstance(first, float) and not isinstance(by, float)
     work = "int64" if whole else "float64"
+    if whole and dtype == "int32" and known(first, last, by):
+        # XLA has vectors of it. What the product loses the sum gives back.
+        ends = (first, by, first + (shape[0] - 1) * by)
+        work = dtype if all(-(2**31) <= end < 2**31 for end in ends) else work
     steps = iota(shape, 0, work)
     if by != 1:
         steps = hlo("multiply", steps, constant_like(steps, by))

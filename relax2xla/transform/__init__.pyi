@@ -39,6 +39,7 @@ from relax2xla.transform.cpu.call_transposes import CallTransposes as CallTransp
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise as ExpandDepthwise
 from relax2xla.transform.cpu.few_channels import ExpandFewChannels as ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul
+from relax2xla.transform.cpu.gather_pads import GatherPads as GatherPads
 from relax2xla.transform.cpu.gather_windows import GatherWindows as GatherWindows
 from relax2xla.transform.cpu.group_norm import ExpandGroupNorm as ExpandGroupNorm
 from relax2xla.transform.cpu.integers import ComputeInIntegers as ComputeInIntegers

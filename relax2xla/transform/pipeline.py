@@ -20,6 +20,7 @@ from relax2xla.transform.cpu.call_transposes import CallTransposes
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
 from relax2xla.transform.cpu.few_channels import ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
+from relax2xla.transform.cpu.gather_pads import GatherPads
 from relax2xla.transform.cpu.gather_windows import GatherWindows
 from relax2xla.transform.cpu.group_norm import ExpandGroupNorm
 from relax2xla.transform.cpu.integers import ComputeInIntegers
@@ -50,6 +51,7 @@ STATIC: Final[tuple[type[Pass], ...]] = (
     ConvolvePlanes,
     ExpandDepthwise,
     GatherWindows,
+    GatherPads,
     ExpandGroupNorm,
     # Before sums are products.
     CallMoments,
@@ -60,7 +62,8 @@ STATIC: Final[tuple[type[Pass], ...]] = (
     # Last: what others leave of transpositions.
     CallTransposes,
 )
-# What gives functions of JAX nothing where there are no calls: they are differentiated as written.
+# What gives functions of JAX nothing where there are no calls: they are differentiated as written,
+# gathers by scatters.
 _CALLS_ALONE: Final = (
     CallAttention,
     CallGivenProducts,
@@ -68,6 +71,7 @@ _CALLS_ALONE: Final = (
     CallMoments,
     CallNorms,
     CallTransposes,
+    GatherPads,
 )
 
 

@@ -21,6 +21,10 @@ ATEN: Any = torch.ops.aten
 # Larger windows, and more terms in the sums of all places, make programs that take long to compile.
 MAX_TAPS = 49
 MAX_TERMS = 512
+# More copies of an edge are added up by a sum of their own.
+MAX_COPIES = 4
+# Longer rows are not gathered from.
+MAX_ROW = 64
 
 
 def _each(values: Sequence[Any], rank: int) -> list[Any]:
@@ -355,22 +359,45 @@ def adaptive_avg_pool_backward(rank: int, grad: Tensor, x: Tensor) -> Tensor:
 # -- padding -------------------------------------------------------------------------------------
 def _replicated(grad: Tensor, axis: int, size: int, low: int, high: int) -> Tensor:
     """The elements at the edges have the gradients of their copies too."""
-    if size == 1:
-        return grad.sum(axis, keepdim=True)
-    first = grad.narrow(axis, 0, low + 1).sum(axis, keepdim=True)
-    last = grad.narrow(axis, low + size - 1, high + 1).sum(axis, keepdim=True)
-    return torch.cat([first, grad.narrow(axis, low + 1, size - 2), last], axis)
+    if max(low, high) > MAX_COPIES:
+        if size == 1:
+            return grad.sum(axis, keepdim=True)
+        first = grad.narrow(axis, 0, low + 1).sum(axis, keepdim=True)
+        last = grad.narrow(axis, low + size - 1, high + 1).sum(axis, keepdim=True)
+        return torch.cat([first, grad.narrow(axis, low + 1, size - 2), last], axis)
+    made = grad.narrow(axis, low, size)
+    at = _places(grad, axis, size)
+    for many, start, edge in ((low, 0, 0), (high, low + size, size - 1)):
+        if many:
+            copies = [grad.narrow(axis, start + i, 1) for i in range(many)]
+            made = made + torch.where(at == edge, functools.reduce(operator.add, copies), 0)
+    return made
 
 
 def _reflected(grad: Tensor, axis: int, size: int, low: int, high: int) -> Tensor:
     """What is mirrored has the gradients of its images too."""
     made = grad.narrow(axis, low, size)
+    if not low and not high:
+        return made
+    short = isinstance(size, int) and (axis < grad.ndim - 1 or size <= MAX_ROW)
+    if short and low + high < size - 1:  # nothing has two images
+        at = _places(grad, axis, size)
+        image = torch.where(at <= low, low - at, 2 * (size - 1) + low - at)
+        mirrored = (at > 0) & (at < size - 1) & (image < grad.shape[axis])
+        images = grad.index_select(axis, torch.where(mirrored, image, 0).flatten())
+        return made + torch.where(mirrored, images, 0)
     for many, start, before in ((low, 0, 1), (high, low + size, size - 1 - high)):
         if many:
             mirrored = grad.narrow(axis, start, many).flip(axis)
             edges = [0, 0] * (grad.ndim - 1 - axis) + [before, size - before - many]
             made = made + ATEN.constant_pad_nd(mirrored, edges)
     return made
+
+
+def _places(x: Tensor, axis: int, size: int) -> Tensor:
+    """The places along an axis of ``size``, to be compared beside ``x``."""
+    at = torch.arange(size, dtype=torch.int32, device=x.device)
+    return at.reshape([-1] + [1] * (x.ndim - 1 - axis))
 
 
 Along = Callable[[Tensor, int, int, int, int], Tensor]
@@ -382,7 +409,8 @@ def pad_backward(along: Along, grad: Tensor, x: Tensor, padding: Sequence[int]) 
     ``along``: of the gradient along an axis, the size of the input there, and how much was added
     below and above.
     """
-    for i in range(len(padding) // 2):
+    # The last axis last: its form for long rows would be computed once more for each gather.
+    for i in reversed(range(len(padding) // 2)):
         low, high = padding[2 * i : 2 * i + 2]
         # What negative padding has cut off gets 0.
         cut = [0] * (2 * i) + [max(-low, 0), max(-high, 0)]

@@ -28,6 +28,7 @@ Case = tuple[str, Callable[..., Expr], tuple[Any, ...]]
 # Operators, and shapes of their operands; float32 where no dtype is given.
 MORE: list[Case] = [
     ("arange int64", lambda: R.arange(3, 11, 2, dtype="int64"), ()),
+    ("arange uint8", lambda: R.arange(3, 11, 2, dtype="uint8"), ()),
     ("topk int64", lambda x: R.topk(x, 3, ret_type="indices", dtype="int64"), (M,)),
     ("topk 0", lambda x: R.topk(x, 3, axis=0, ret_type="values"), (M,)),
     ("topk smallest", lambda x: R.topk(x, 3, ret_type="values", largest=False), (M,)),
@@ -102,7 +103,8 @@ RULES: dict[str, dict[str, str]] = {
     "acos": {"table": "chlo.acos"},
     "acosh": {"table": "chlo.acosh"},
     "arange int64": {"arange": "add"},
-    "arange step": {"arange": "convert"},
+    "arange step": {"arange": "add"},
+    "arange uint8": {"arange": "convert"},
     "argmax": {"argmax": "convert"},
     "argmax all keepdims": {"argmax": "reshape"},
     "argmax keepdims": {"argmax in two": "reshape"},

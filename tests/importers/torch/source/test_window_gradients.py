@@ -122,6 +122,38 @@ def test_gradients_of_pads_are_those_of_torchs_kernels(padding: Any) -> None:
             _like_the_kernel(f"{name}_backward", name, x, padding)
 
 
+@pytest.mark.parametrize("sizes", [(70,), (7, 70), (3, 1), (2, 2), (5, 6, 7), (4, 3, 66)])
+def test_gradients_of_wide_and_of_narrow_borders_and_long_rows(sizes: Any) -> None:
+    rank = len(sizes)
+    for low, high in ((0, 1), (1, 0), (1, 1), (2, 1), (3, 3), (4, 0), (6, 5)):
+        for padding in ([low, high] * rank, [low, high] + [0] * (2 * rank - 2)):
+            x = torch.randn(2, 3, *sizes).double()
+            _like_the_kernel(
+                f"replication_pad{rank}d_backward", f"replication_pad{rank}d", x, padding
+            )
+            widest = zip(reversed(sizes), padding[::2], padding[1::2], strict=True)
+            if all(max(pair) < size for size, *pair in widest):
+                name = f"reflection_pad{rank}d"
+                _like_the_kernel(f"{name}_backward", name, x, padding)
+
+
+def test_gradients_of_pads_of_planes_of_any_size() -> None:
+    def f(x: Any, small: Any) -> Any:
+        made = ATEN.reflection_pad2d(x, [1, 2, 0, 1])
+        more = ATEN.replication_pad2d(small, [1, 2, 6, 1])
+        return (
+            ATEN.reflection_pad2d_backward(made, x, [1, 2, 0, 1]),
+            ATEN.replication_pad2d_backward(more, small, [1, 2, 6, 1]),
+        )
+
+    def inputs(n: int, size: int) -> list[Any]:
+        return [torch.randn(n, 3, size, size + 1), torch.randn(n, 2, size, size)]
+
+    size = torch.export.Dim("size", min=3, max=100)
+    dims: list[Any] = [{2: size, 3: size + 1}, {2: size, 3: size}]
+    check(f, inputs(2, 6), dims, [inputs(2, 3), inputs(2, 80)])
+
+
 def _traced(groups: int, dtype: torch.dtype = torch.float32) -> Any:
     """A 3x3 convolution of 8 channels, back to its input and its weight."""
 
