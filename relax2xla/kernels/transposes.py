@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Final
 
 from relax2xla.kernels.native import Call, Family, Tensor, is_measured
@@ -52,6 +53,14 @@ class Transpose:
     def numbers(self) -> list[int | float]:
         """See :class:`~relax2xla.kernels.native.Call`."""
         return [sum(axis << 4 * i for i, axis in enumerate(self.order))]
+
+    @property
+    def runs(self) -> int:
+        """How many there are of axes that stay neighbours."""
+        axes = [a for a in self.order if self.shape[a] != 1]
+        kept = [a for a in range(len(self.shape)) if self.shape[a] != 1]
+        follows = dict(pairwise(kept))
+        return 1 + sum(follows.get(a) != b for a, b in pairwise(axes))
 
     @property
     def block(self) -> tuple[int, int]:

@@ -23,6 +23,8 @@ MAX_TAPS = 49
 MAX_TERMS = 512
 # More copies of an edge are added up by a sum of their own.
 MAX_COPIES = 4
+# Channels from which the transposition that makes them last pays.
+MANY_CHANNELS = 16
 # Longer rows are not gathered from.
 MAX_ROW = 64
 
@@ -76,13 +78,19 @@ def convolution_backward(
     rank = x.ndim - 2
     window = [_each(v, rank) for v in (stride, padding, dilation)]
     to_input = to_weight = to_bias = None
-    if output_mask[0]:
+    one, other = (grad, x) if transposed else (x, grad)
+    # Those of planes, and of lines by their weight, have forms of their own that are as fast.
+    by_rows = rank == 3 or (rank == 1 and transposed)
+    if by_rows and _side_by_side(weight, window, groups):
+        to_other, made = _gradients_beside(one, other, weight)
+        to_input = to_other if output_mask[0] and transposed else None
+        to_weight = made if output_mask[1] else None
+    if output_mask[0] and to_input is None:
         to_input = _input_gradient(grad, x, weight, window, transposed, groups)
-    if output_mask[1]:
-        one, other = (grad, x) if transposed else (x, grad)
+    if output_mask[1] and to_weight is None:
         alone = _is_one(one, other, weight, window[2], groups)
-        made: Any = torch.ops.relax2xla_gradients.weight if alone else _weight_gradient
-        to_weight = made(one, other, weight, *window, groups)
+        by: Any = torch.ops.relax2xla_gradients.weight if alone else _weight_gradient
+        to_weight = by(one, other, weight, *window, groups)
     if output_mask[2]:
         to_bias = grad.sum([0, *range(2, grad.ndim)])
     return to_input, to_weight, to_bias
@@ -133,8 +141,8 @@ def _input_gradient(
 ) -> Tensor:
     """A convolution of the other direction.
 
-    XLA has a slow one only for groups and three axes: there, one of the same direction, of the
-    gradient with zeros in between, by the kernel turned around.
+    XLA has a slow one only for groups, and for three axes unless windows lie side by side: there,
+    one of the same direction, of the gradient with zeros in between, by the kernel turned around.
     """
     rank, zeros = x.ndim - 2, [0] * (x.ndim - 2)
     stride, padding, dilation = window
@@ -147,7 +155,7 @@ def _input_gradient(
             x.shape[2:], grad.shape[2:], stride, padding, spans, strict=True
         )
     ]
-    if rank != 3 and groups == 1:
+    if groups == 1 and (rank != 3 or _side_by_side(weight, window, groups)):
         return ATEN.convolution(grad, weight, None, *window, True, missing, groups)
     for axis, step in enumerate(stride, 2):
         grad = _spread(grad, step, axis)
@@ -201,6 +209,35 @@ def _weight_gradient(
     for axis in range(2, 2 + rank):
         made = made.narrow(axis, 0, weight.shape[axis])
     return made
+
+
+def _side_by_side(weight: Tensor, window: Sequence[Any], groups: int) -> bool:
+    """Whether windows of several places neither overlap nor have places in between."""
+    kernel, (stride, padding, dilation) = list(weight.shape[2:]), window
+    plain = not any(padding) and all(d == 1 for d in dilation) and groups == 1
+    return plain and list(stride) == kernel and math.prod(kernel) > 1
+
+
+def _gradients_beside(one: Tensor, other: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Of a convolution whose windows lie side by side in ``one``: by ``other`` and by the weight.
+
+    They are products of a matrix with a row for what lies in each window: with channels last where
+    these are many, which moves vectors.
+    """
+    (many, channels, *kernel), steps = weight.shape, other.shape[2:]
+    for axis, (k, n) in enumerate(zip(kernel, steps, strict=True)):
+        at = 2 + 2 * axis
+        one = one.narrow(at, 0, n * k).unflatten(at, (n, k))
+    places, taps = range(2, one.ndim, 2), range(3, one.ndim, 2)
+    last = channels >= MANY_CHANNELS
+    rows = one.permute(0, *places, *((*taps, 1) if last else (1, *taps)))
+    rows = rows.reshape(one.shape[0] * math.prod(steps), channels * math.prod(kernel))
+    matrix = (weight.movedim(1, -1) if last else weight).flatten(1)
+    to_other = (matrix @ rows.t()).reshape(many, other.shape[0], *steps).transpose(0, 1)
+    made = other.transpose(0, 1).flatten(1) @ rows
+    if last:
+        return to_other, made.reshape(many, *kernel, channels).movedim(-1, 1)
+    return to_other, made.reshape(weight.shape)
 
 
 def _under(

@@ -79,6 +79,12 @@ def twice(x: rx.Expr) -> rx.Expr:
     return R.add(x, x)
 
 
+def patches(x: rx.Expr) -> rx.Expr:
+    """A row for the two pixels at a time that are three apart, with channels last."""
+    apart = R.reshape(x, (2, 16, 5, 2, 3))
+    return R.reshape(R.permute_dims(apart, [0, 2, 4, 3, 1]), (30, 32))
+
+
 CALLS: dict[str, tuple[Body, list[list[int]]]] = {
     "argument and result": (last, [LAST]),
     "all axes turned around": (R.permute_dims, [[3, 2, 1, 0]]),
@@ -88,6 +94,10 @@ CALLS: dict[str, tuple[Body, list[list[int]]]] = {
     "through reshapes": (
         lambda x: R.reshape(R.permute_dims(R.reshape(x, (2, 16, 30)), [0, 2, 1]), (60, 16)),
         [[0, 2, 1]],
+    ),
+    "what is no matrix, for a product": (
+        lambda x: R.matmul(patches(x), rx.const(RNG.standard_normal((32, 7), "float32"))),
+        [[0, 2, 4, 3, 1]],
     ),
     "one of several results": (lambda x: rx.Tuple([last(x), twice(x)]), [LAST]),
 }

@@ -40,6 +40,46 @@ def test_gradients_of_convolutions_are_those_of_torchs_kernels(rank: int, transp
                 torch.testing.assert_close(mine, kernels)
 
 
+@pytest.mark.parametrize(("rank", "transposed"), [(1, True), (3, False), (3, True)])
+@pytest.mark.parametrize("channels", [3, 16])
+def test_gradients_where_windows_lie_side_by_side(
+    rank: int, transposed: bool, channels: int
+) -> None:
+    """With places left over behind them, and of no images."""
+    backward = ATEN.convolution_backward.default
+    for batch, kernel, more in ((2, (2, 3, 1), 1), (1, (1, 2, 2), 0), (0, (2, 2, 2), 0)):
+        window = list(kernel[-rank:])
+        extra = [more if transposed and k > 1 else 0 for k in window]
+        numbers = (window, [0] * rank, [1] * rank, transposed, extra)
+        one, other = (5, channels) if transposed else (channels, 5)
+        x = torch.randn(batch, one, *(7, 5, 6)[:rank], dtype=torch.float64)
+        lead = (one, other) if transposed else (other, one)
+        weight = torch.randn(*lead, *window, dtype=torch.float64)
+        y = ATEN.convolution(x, weight, None, *numbers, 1)
+        args = (torch.randn_like(y), x, weight, [other], *numbers, 1)
+        for mask in ([True] * 3, [False, True, False], [True, False, False]):
+            made = OWN[backward](*args, mask)
+            for mine, kernels, asked in zip(made, backward(*args, mask), mask, strict=True):
+                if asked:
+                    torch.testing.assert_close(mine, kernels)
+                else:
+                    assert mine is None
+
+
+def test_windows_side_by_side_are_two_products() -> None:
+    def back(grad: Any, x: Any, weight: Any) -> Any:
+        window = ([2] * 3, [0] * 3, [1] * 3, True, [0] * 3, 1)
+        return window_gradients.convolution_backward(
+            grad, x, weight, None, *window, [True, True, False]
+        )[:2]
+
+    x, weight = torch.randn(1, 16, 3, 4, 4), torch.randn(16, 20, 2, 2, 2)
+    grad = torch.randn(1, 20, 6, 8, 8)
+    graph = make_fx(back, tracing_mode="fake")(grad, x, weight).graph
+    assert len(graph.find_nodes(op="call_function", target=ATEN.mm.default)) == 2
+    assert not graph.find_nodes(op="call_function", target=ATEN.convolution.default)
+
+
 def test_of_any_size() -> None:
     """Depthwise, strided and over three axes, with symbolic batch and space."""
 
@@ -48,11 +88,14 @@ def test_of_any_size() -> None:
         values, places = ATEN.max_pool2d_with_indices(image, [3, 3], [2, 2], [1, 1])
         pool = ([3, 3], [2, 2], [1, 1], [1, 1], False)
         into = ([1] * 3, [1] * 3, [1] * 3, False, [0] * 3, 1, [True, True, False])
+        beside = ([3, 3, 2], [0] * 3, [1] * 3, True, [0] * 3, 1, [True, True, False])
+        whole = ATEN.convolution(volume, kernel[..., :2], None, *beside[:6])
         return (
             ATEN.convolution_backward(g, x, weight, None, *steps)[:2],
             ATEN.max_pool2d_with_indices_backward(values, image, *pool, places),
             ATEN.reflection_pad2d_backward(ATEN.reflection_pad2d(x, [1, 2, 0, 1]), x, [1, 2, 0, 1]),
             ATEN.convolution_backward(volume, volume, kernel, None, *into)[:2],
+            ATEN.convolution_backward(whole, volume, kernel[..., :2], None, *beside)[:2],
         )
 
     def inputs(n: int, size: int) -> list[Any]:
