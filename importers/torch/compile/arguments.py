@@ -21,12 +21,14 @@ from relax2xla.vm.pjrt.xla import address, device_put
 
 # Memory of torch, and the jax array that shares it.
 Stage = tuple[torch.Tensor, Any]
+# Where a tensor lies, and how it is read.
+Place = tuple[int, torch.Size, torch.dtype]
 
 # Bytes of an argument up to which a copy costs less than an array over torch's memory, and how many
 # shapes of them a graph keeps memory for.
 STAGED, STAGES = 1 << 16, 64
-# Places of tensors that a graph remembers.
-PLACES = 512
+# Places of tensors that a graph remembers, and how often one has been where an array is made.
+PLACES, OFTEN = 512, 4
 
 
 class Borrowed:
@@ -37,38 +39,43 @@ class Borrowed:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        # None: a tensor has been there once; False: no array can be over it.
-        self._arrays: dict[tuple[int, torch.Size, torch.dtype], Any] = {}
+        self._arrays: dict[Place, Any] = {}
+        # How often tensors have been at the others.
+        self._seen: dict[Place, int] = {}
 
     def __len__(self) -> int:
         """Of how many places there are arrays."""
-        return sum(1 for a in self._arrays.values() if a is not None and a is not False)
+        return len(self._arrays)
 
     def find(self, value: torch.Tensor) -> Any:
-        """The array over the memory of ``value``, from the second time on that one lies there.
+        """The array over the memory of ``value``, if tensors have often been there.
 
         None where there is none yet, or cannot be: of what is not dense or not aligned.
         """
         if not value.is_contiguous() or value.is_neg() or value.is_complex():
             return None
-        key = (value.data_ptr(), value.shape, value.dtype)
-        array = self._arrays.get(key, False)
-        if array is None:
-            array = self._arrays[key] = self._over(value)
-        elif array is False and key not in self._arrays:
-            if len(self._arrays) >= PLACES:
-                self._arrays.clear()
-            self._arrays[key] = None
-        return None if array is False else array
+        place = (value.data_ptr(), value.shape, value.dtype)
+        array = self._arrays.get(place)
+        if array is not None:
+            return array
+        seen = self._seen[place] = self._seen.get(place, 0) + 1
+        if seen == OFTEN:
+            array = self._over(value)
+        if len(self._seen) > PLACES:
+            self._seen.clear()
+            self._arrays.clear()
+        if array is not None:
+            self._arrays[place] = array
+        return array
 
     def _over(self, value: torch.Tensor) -> Any:
         host, at = as_numpy(value), value.data_ptr()
         if not host.size or host.ctypes.data != at:
-            return False
+            return None
         memory: Any = (ctypes.c_char * host.nbytes).from_address(at)
         flat = np.frombuffer(memory, host.dtype)
         array = device_put(flat.reshape(host.shape), self._device, copy=False)
-        return array if address(array) == at else False
+        return array if address(array) == at else None
 
 
 class Stages:

@@ -12,6 +12,7 @@ torch: Any = pytest.importorskip("torch")
 
 from relax2xla.importers.torch.compile import xla_part  # noqa: E402
 from relax2xla.importers.torch.compile.arguments import (  # noqa: E402
+    OFTEN,
     PLACES,
     STAGED,
     STAGES,
@@ -67,10 +68,10 @@ def test_what_is_not_staged() -> None:
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if not d.is_complex], ids=str)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 300)], ids=str)
 def test_an_array_over_a_tensor_serves_again(dtype: Any, shape: tuple[int, ...]) -> None:
-    """From the second time on; what is written to the tensor is seen in it."""
+    """If it has often been there; what is written to the tensor is seen in it."""
     borrowed = Borrowed(cpu())
     value = torch.ones(shape).to(dtype)
-    assert borrowed.find(value) is None
+    assert [borrowed.find(value) for _ in range(OFTEN - 1)] == [None] * (OFTEN - 1)
     array = borrowed.find(value.requires_grad_(dtype.is_floating_point))
     assert array.unsafe_buffer_pointer() == value.data_ptr()
     value.detach().zero_()
@@ -83,7 +84,8 @@ def test_an_array_does_not_keep_a_tensor_alive() -> None:
     borrowed = Borrowed(cpu())
     value = torch.ones(1000)
     gone = weakref.ref(value.untyped_storage())
-    assert [borrowed.find(value) is None for _ in range(3)] == [True, False, False]
+    found = [borrowed.find(value) is not None for _ in range(OFTEN + 1)]
+    assert found == [False] * (OFTEN - 1) + [True] * 2
     del value
     assert gone() is None
 
@@ -92,7 +94,7 @@ def test_one_place_may_hold_several_kinds() -> None:
     borrowed = Borrowed(cpu())
     memory = torch.arange(64, dtype=torch.int32)
     views = [memory, memory.view(torch.float32), memory.reshape(8, 8), memory[:8]]
-    for _ in range(2):
+    for _ in range(OFTEN):
         arrays = [borrowed.find(v) for v in views]
     for view, array in zip(views, arrays, strict=True):
         torch.testing.assert_close(torch.from_dlpack(array), view, rtol=0, atol=0, equal_nan=True)
@@ -104,7 +106,7 @@ def test_what_is_not_borrowed() -> None:
     x = torch.arange(64.0).reshape(8, 8)
     imaginary = torch.complex(x, x).conj()[0, 0].imag
     for value in (x.t(), x[:, 1:3], x[0, 1:], torch.complex(x, x), imaginary, torch.zeros(0)):
-        for _ in range(3):
+        for _ in range(OFTEN + 1):
             assert borrowed.find(value) is None
     assert len(borrowed) == 0
 
@@ -113,9 +115,10 @@ def test_so_many_places_are_remembered() -> None:
     borrowed = Borrowed(cpu())
     memory = torch.zeros(16 * 3 * PLACES)
     for place in range(3 * PLACES):
-        for _ in range(2):
+        for _ in range(OFTEN):
             borrowed.find(memory[16 * place : 16 * place + 4])
-        assert 0 < len(borrowed) <= PLACES
+        assert len(borrowed) <= PLACES
+    assert len(borrowed) > 0
 
 
 def test_a_result_that_is_an_argument_has_memory_of_its_own(
@@ -125,7 +128,7 @@ def test_a_result_that_is_an_argument_has_memory_of_its_own(
     x = torch.ones(4)
     compiled(x)
     monkeypatch.setattr(xla_part.Built, "call", property(lambda self: lambda *a: a))
-    for _ in range(3):
+    for _ in range(OFTEN + 2):
         result = compiled(x)
         x.add_(1)
         torch.testing.assert_close(result, x - 1)
