@@ -23,6 +23,7 @@ namespace {
 using relax2xla::kLanes;
 using relax2xla::load;
 using relax2xla::store;
+using relax2xla::total;
 using relax2xla::Vector;
 
 // Sums that do not wait for each other, and rows that are added up at once.
@@ -38,10 +39,6 @@ template <typename Filled>
 __attribute__((always_inline)) inline Vector read(Filled, const float* at, int count) {
   if constexpr (Filled::value) return load(at);
   return relax2xla::load_first(at, count);
-}
-
-inline float total(Vector v) {
-  return relax2xla::folded(v, [](Vector x, Vector y) { return x + y; })[0];
 }
 
 /* The axes of what is added up. */
@@ -121,7 +118,7 @@ __attribute__((always_inline)) inline void sum_channel(const Axes& axes, int64_t
     to[k] = total((sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]));
 }
 
-/* `work(part, begin, end)` for parts of the rows; `parts` is how many there are. */
+/* In how many parts the rows are shared out. */
 int64_t parts_of(const Axes& axes) {
   const int64_t worth = axes.outer * axes.channels / kWorth;
   return std::max<int64_t>(1, std::min(relax2xla::count_threads(), worth));

@@ -20,15 +20,12 @@ namespace {
 using relax2xla::kLanes;
 using relax2xla::load;
 using relax2xla::store;
+using relax2xla::total;
 using relax2xla::Vector;
 
 // Sums that do not wait for each other, and numbers that are worth a thread.
 constexpr int kApart = 4;
 constexpr int64_t kWorth = 32 * 1024;
-
-inline float total(Vector v) {
-  return relax2xla::folded(v, [](Vector x, Vector y) { return x + y; })[0];
-}
 
 /* The last vector of a row; `filling` in the place of what the vector before, up to `seen`, has had. */
 inline Vector last(const float* row, int64_t seen, int64_t size, float filling) {

@@ -76,6 +76,11 @@ inline Quarters halves_high(Quarters a, Quarters b) { return _mm256_shuffle_ps(a
 #endif
 #endif
 
+/* The sum of the numbers of a vector. */
+inline float total(Vector v) {
+  return folded(v, [](Vector x, Vector y) { return x + y; })[0];
+}
+
 /* `kLanes` rows of as many numbers, `apart` numbers from each other: vectors of their columns. */
 __attribute__((always_inline)) inline void load_turned(const float* from, int64_t apart, Vector* columns) {
 #ifdef __AVX__
