@@ -255,6 +255,32 @@ def test_sum_and_quantisation(count: int, by: Packing) -> None:
         np.testing.assert_array_equal(made, rounded(x / scales[2], points[2], dtype))
 
 
+# The sums of quotients that are off by little, by more, and that are no numbers.
+@pytest.mark.parametrize(
+    "scales",
+    [
+        (0.0213, 0.0171, 0.0155),
+        (0.7, 2.1, 0.7),
+        (0.7, 2.1, 0.1),
+        (0.011, 0.3, 2.5),
+        (1.0, 1.0, 0.0),
+    ],
+)
+@pytest.mark.parametrize("by", PACKINGS, ids=lambda p: p.name)
+def test_sums_of_all_bytes(by: Packing, scales: tuple[float, float, float]) -> None:
+    x, y = np.meshgrid(np.arange(256, dtype="uint8"), np.arange(-128, 128, dtype="int8"))
+    call = Sum(Tensor(x.shape, "uint8"), Tensor(y.shape, "int8"), "uint8")
+    points, by_scale = np.array([131, -9, 17], "int32"), np.array(scales, "float32")
+    real = [
+        (v.astype("int32") - p).astype("float32") * s
+        for v, p, s in zip((x, y), points[:2], by_scale[:2], strict=True)
+    ]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quotients = np.nan_to_num((real[0] + real[1]) / by_scale[2], nan=-np.inf)
+    made = called(call, [x, y, by_scale, points], by)
+    np.testing.assert_array_equal(made, rounded(quotients, points[2], "uint8"))
+
+
 def test_forms_of_sum_and_quantisation() -> None:
     """With scales whose inverses are exact."""
     points = np.array([3, -5, 9], "int32")

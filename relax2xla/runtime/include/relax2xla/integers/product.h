@@ -187,36 +187,42 @@ inline Floats floats_of(const float* from) {
   return made;
 }
 
-/* Set where a number is so near to the middle of two integers that an error could move it over. */
-inline Ints near_middle(Floats x) {
-  const Floats moved = x + 12582912.0f;
-  const Floats off = x - (moved - 12582912.0f);
-#if RELAX2XLA_LANES == 16 && defined(__AVX512F__)
-  return (Ints)_mm512_maskz_set1_epi32(
-      _mm512_cmp_ps_mask(_mm512_abs_ps((__m512)off), _mm512_set1_ps(0.4995f), _CMP_GT_OQ), -1);
+/* Whether any number is above a limit. */
+inline bool is_any_above(Floats x, float limit) {
+  const Floats least = Floats{} + limit;
+#if RELAX2XLA_LANES == 8 && defined(__AVX2__)
+  return _mm256_movemask_ps(_mm256_cmp_ps((__m256)x, (__m256)least, _CMP_GT_OQ));
+#elif RELAX2XLA_LANES == 16 && defined(__AVX512F__)
+  return _mm512_cmp_ps_mask((__m512)x, (__m512)least, _CMP_GT_OQ);
 #else
-  return (off > 0.4995f) | (off < -0.4995f);
+  const Ints above = x > least;
+  int32_t any = 0;
+  for (int i = 0; i < kLanes; ++i) any |= above[i];
+  return any;
 #endif
 }
 
-inline bool is_any(Ints set) {
-#if RELAX2XLA_LANES == 8 && defined(__AVX2__)
-  return !_mm256_testz_si256((__m256i)set, (__m256i)set);
+/* a * b + c, rounded once where the processor does so in one step. */
+inline Floats plus_product(Floats a, Floats b, Floats c) {
+#if RELAX2XLA_LANES == 8 && defined(__FMA__)
+  return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #elif RELAX2XLA_LANES == 16 && defined(__AVX512F__)
-  return _mm512_test_epi32_mask((__m512i)set, (__m512i)set);
+  return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #else
-  int32_t any = 0;
-  for (int i = 0; i < kLanes; ++i) any |= set[i];
-  return any;
+  return a * b + c;
 #endif
 }
 
 /* The nearest integers to numbers of at most 2^22, halves to even. */
 inline Ints nearest(Floats x) {
+#if RELAX2XLA_LANES == 16 && defined(__AVX512F__)
+  return (Ints)_mm512_cvtps_epi32((__m512)x);
+#else
   const Floats moved = x + 12582912.0f;
   Ints bits;
   std::memcpy(&bits, &moved, sizeof(bits));
   return bits - 0x4b400000;
+#endif
 }
 
 /* Numbers in limits; what is no number becomes the lower one. */
@@ -226,22 +232,24 @@ inline Floats within(Floats x, float low, float high) {
   return x < most ? x : most;
 }
 
-/* One vector of bytes, less a zero point. */
-inline Floats reals(const uint8_t* from, uint8_t flip, int32_t point) {
+/* One vector of bytes. */
+inline Ints bytes_of(const uint8_t* from, uint8_t flip) {
   typedef uint8_t Narrow __attribute__((vector_size(kLanes)));
   Narrow bytes;
   std::memcpy(&bytes, from, sizeof(bytes));
   // GCC takes wider vectors apart.
 #if RELAX2XLA_LANES == 8 && defined(__AVX2__)
-  const Ints wide =
-      (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)&bytes)) ^ int32_t(flip);
+  return (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)&bytes)) ^ int32_t(flip);
 #elif RELAX2XLA_LANES == 16 && defined(__AVX512F__)
-  const Ints wide =
-      (Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)&bytes)) ^ int32_t(flip);
+  return (Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)&bytes)) ^ int32_t(flip);
 #else
-  const Ints wide = __builtin_convertvector(bytes, Ints) ^ int32_t(flip);
+  return __builtin_convertvector(bytes, Ints) ^ int32_t(flip);
 #endif
-  return __builtin_convertvector(wide - (point + flip), Floats);
+}
+
+/* One vector of bytes, less a zero point. */
+inline Floats reals(const uint8_t* from, uint8_t flip, int32_t point) {
+  return __builtin_convertvector(bytes_of(from, flip) - (point + flip), Floats);
 }
 
 inline void store(Ints from, int32_t* to) { std::memcpy(to, &from, sizeof(from)); }
@@ -257,11 +265,16 @@ inline void store_bytes(const Ints* from, uint8_t* to) {
       _mm256_packus_epi32((__m256i)(from[0] & mask), (__m256i)(from[1] & mask)), 0xd8);
   _mm_storeu_si128((__m128i*)to, _mm_packus_epi16(_mm256_castsi256_si128(words),
                                                   _mm256_extracti128_si256(words, 1)));
-#elif RELAX2XLA_LANES == 16 && defined(__AVX512F__)
-  // GCC converts one number after the other.
-#pragma GCC unroll 4
-  for (int v = 0; v < kWide; ++v)
-    _mm_storeu_si128((__m128i*)(to + v * kLanes), _mm512_cvtepi32_epi8((__m512i)from[v]));
+#elif RELAX2XLA_LANES == 16 && defined(__AVX512BW__)
+  const Ints mask = Ints{} + 255;
+  // Quarters of vectors are packed by themselves, so that sixteenths come out of order.
+  const __m512i low =
+      _mm512_packus_epi32((__m512i)(from[0] & mask), (__m512i)(from[1] & mask));
+  const __m512i high =
+      _mm512_packus_epi32((__m512i)(from[2] & mask), (__m512i)(from[3] & mask));
+  const __m512i order =
+      _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+  _mm512_storeu_si512(to, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high)));
 #else
   typedef uint8_t Narrow __attribute__((vector_size(kLanes)));
   for (int v = 0; v < kWide; ++v) {
@@ -275,31 +288,40 @@ inline void store_bytes(const Ints* from, uint8_t* to) {
 template <typename T>
 void finish(const Ends& ends, const PanelEnds& own, const int32_t* sums, const int32_t* row_sums,
             int64_t rows, int64_t count, T* to, int64_t stride) {
+  // Not read again for each row, as if results might lie there.
+  const Rest added = ends.rest;
+  const float low = ends.low, high = ends.high;
+  const int32_t point = ends.point;
+  const bool centred = own.centred, moved = ends.addends != nullptr;
+  Ints bias[kWide];
+  Floats factors[kWide], addends[kWide];
+  std::memcpy(bias, own.bias, sizeof(bias));
+  std::memcpy(factors, own.factors, sizeof(factors));
+  std::memcpy(addends, own.addends, sizeof(addends));
   for (int64_t i = 0; i < rows; ++i, sums += kColumns, to += stride) {
     T made[kColumns];
     T* results = count == kColumns ? to : made;
     uint8_t few[kColumns];
     const uint8_t* rest = nullptr;
-    if (ends.rest.data) {
-      rest = ends.rest.data + (to - static_cast<const T*>(ends.rest.results));
+    if (added.data) {
+      rest = added.data + (to - static_cast<const T*>(added.results));
       if (count != kColumns) rest = static_cast<const uint8_t*>(std::memcpy(few, rest, count));
     }
     Ints whole[kWide];
 #pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) {
-      Ints sum = ints_of(sums + v * kLanes) + ints_of(own.bias + v * kLanes);
-      if (kBytes && !own.centred) sum -= row_sums[i] * ints_of(own.points + v * kLanes);
+      Ints sum = ints_of(sums + v * kLanes) + bias[v];
+      if (kBytes && !centred) sum -= row_sums[i] * ints_of(own.points + v * kLanes);
       if constexpr (std::is_same_v<T, int32_t>) {
         store(sum, results + v * kLanes);
       } else {
-        Floats real = __builtin_convertvector(sum, Floats) * floats_of(own.factors + v * kLanes);
-        if (ends.addends) real += floats_of(own.addends + v * kLanes);
-        if (rest)
-          real += reals(rest + v * kLanes, ends.rest.flip, ends.rest.point) * ends.rest.scale;
+        Floats real = __builtin_convertvector(sum, Floats) * factors[v];
+        if (moved) real += addends[v];
+        if (rest) real += reals(rest + v * kLanes, added.flip, added.point) * added.scale;
         if constexpr (std::is_same_v<T, float>)
           store(real, results + v * kLanes);
         else
-          whole[v] = nearest(within(real, ends.low, ends.high)) + ends.point;
+          whole[v] = nearest(within(real, low, high)) + point;
       }
     }
     if constexpr (sizeof(T) == 1) store_bytes(whole, results);
