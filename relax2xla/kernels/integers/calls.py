@@ -383,7 +383,7 @@ FAMILY: Final = Family(
         Quantisation: lambda at, t, made: Quantisation(t[0], made.dtype),
     },
     source="integers.cpp",
-    headers=("integers/product.h", "integers/image.h"),
+    headers=("integers/product.h", "integers/image.h", "integers/tiles.h"),
     # Sums are of integers, and each step of float32 is rounded by itself, as XLA's are.
     options=("-ffp-contract=off",),
     flags=lambda: packing().flags,

@@ -2,6 +2,7 @@
 
 ``runtime/include/relax2xla/integers/product.h`` says what the two ways are: "bytes" where one
 instruction adds four products of uint8 by int8 (VNNI), and "words", int16 in pairs, elsewhere.
+Processors with AMX read the panels of "bytes" as tiles.
 """
 
 from __future__ import annotations

@@ -41,14 +41,14 @@ Array = np.ndarray[Any, Any]
 
 
 @functools.cache
-def library(by: Packing) -> Mapping[str, NativeFunction]:
-    return native_calls.library(FAMILY, by.flags)
+def library(by: Packing, *flags: str) -> Mapping[str, NativeFunction]:
+    return native_calls.library(FAMILY, (*by.flags, *flags))
 
 
-def called(call: Call, operands: list[Array], by: Packing) -> Array:
+def called(call: Call, operands: list[Array], by: Packing, *flags: str) -> Array:
     """What the function in C++ gives."""
     made = np.zeros(call.result.shape, call.result.dtype)
-    library(by)[call.symbol](*operands, *call.numbers, made)
+    library(by, *flags)[call.symbol](*operands, *call.numbers, made)
     return made
 
 
@@ -94,6 +94,10 @@ WINDOWS: list[tuple[tuple[int, ...], tuple[int, int], int, Any, Any, Any, int]] 
     ((2, 5, 6, 12), (3, 3), 18, (1, 1), (1, 1, 1, 1), (1, 1), 3),
     ((1, 6, 7, 37), (3, 3), 37, (2, 1), (1, 1, 1, 0), (1, 1), 37),
     ((1, 1, 3, 3000), (1, 1), 5, (1, 1), (0, 0, 0, 0), (1, 1), 1),
+    # Whole tiles, parts of some, taps that lie in two, and more rows than are copied at once.
+    ((1, 10, 11, 64), (3, 3), 70, (1, 1), (1, 1, 1, 1), (1, 1), 1),
+    ((1, 10, 11, 20), (3, 3), 70, (1, 1), (2, 2, 2, 2), (2, 2), 1),
+    ((1, 1, 330, 2600), (1, 1), 5, (1, 1), (0, 0, 0, 0), (1, 1), 1),
 ]
 
 
@@ -138,6 +142,16 @@ def test_convolution(at: int, by: Packing) -> None:
             real = sums.astype("float32") * operands[3]
             expected = rounded(real, operands[5][1], dtype, bytes_.relu)
             np.testing.assert_array_equal(called(bytes_, operands, by), expected)
+
+
+@pytest.mark.parametrize("at", range(len(WINDOWS)))
+def test_results_are_those_without_tiles(at: int) -> None:
+    """Processors with AMX compute the same sums in another order of the same exact additions."""
+    for weight_kind, dtype, points in (("int8", "int32", False), ("uint8", "uint8", True)):
+        call = convolution(at, packing(), "uint8", dtype)
+        operands = convolution_operands(call, weight_kind, points)
+        without = called(call, operands, packing(), "-DRELAX2XLA_TILES=0")
+        np.testing.assert_array_equal(called(call, operands, packing()), without)
 
 
 @pytest.mark.parametrize("relu", [False, True])

@@ -6,6 +6,7 @@
 #include <dlpack/dlpack.h>
 #include <relax2xla/integers/image.h>
 #include <relax2xla/integers/product.h>
+#include <relax2xla/integers/tiles.h>
 #include <tvm/runtime/packed_func.h>
 
 #include <cmath>
@@ -20,6 +21,13 @@ using namespace relax2xla_integers;
 // Numbers of the left operand that a block of rows holds, and the rows.
 constexpr int64_t kNear = 320 * 1024 / sizeof(Left);
 constexpr int64_t kMostRows = 40 * kRows;
+#if RELAX2XLA_TILES
+// Numbers of rows that are copied into tiles at once.
+constexpr int64_t kNearTiles = 768 * 1024;
+// The fewest rows, and numbers of their parts, that are worth it: a part is copied by itself.
+constexpr int64_t kFewestForTiles = 8;
+constexpr int64_t kShortestForTiles = 8;
+#endif
 
 template <typename T>
 T* data(const DLTensor* t) {
@@ -63,11 +71,64 @@ int32_t sum_of(const Left* row, const Rows& rows) {
   return sum;
 }
 
+#if RELAX2XLA_TILES
+/* As `multiply`, in tiles. */
+template <typename T>
+void multiply_in_tiles(const Rows& rows, const Right* right, int64_t columns, const Ends& ends,
+                       T* to, int64_t stride) {
+  const Tiles tiles;
+  const int64_t count = static_cast<int64_t>(rows.starts.size());
+  const int64_t depth = static_cast<int64_t>(rows.parts.size()) * rows.steps * kDepth;
+  const int64_t whole = depth / kTileDepth, behind = depth % kTileDepth;
+  const int64_t of_rows = (whole + (behind > 0)) * kTile;
+  const auto pieces = pieces_of(rows);
+  // Two tiles of rows share the loading of columns.
+  constexpr int64_t kPair = 2 * kTileRows;
+  const int64_t pairs = std::min((count + kPair - 1) / kPair,
+                                 std::max<int64_t>(1, kNearTiles / (2 * of_rows)));
+  const int64_t block = pairs * kPair;
+  Left* left = room<Left, 2>(block / kTileRows * of_rows);
+  alignas(64) int32_t sums[kPair * kColumns];
+  alignas(64) Right last[kTileDepth * kColumns] = {};
+  std::vector<int32_t> row_sums(block);
+  for (int64_t m = 0; m < count; m += block) {
+    const int64_t end_of_block = std::min(m + block, count);
+    place(rows, pieces, m, end_of_block, of_rows, left);
+    bool summed = false;
+    for (int64_t n = 0; n < columns; n += kColumns) {
+      const Right* panel = right + n * depth;
+      const int64_t own = std::min<int64_t>(kColumns, columns - n);
+      const PanelEnds end(ends, n, own);
+      if (!end.centred && !summed) {
+        for (int64_t i = m; i < end_of_block; ++i) row_sums[i - m] = sum_of(rows.starts[i], rows);
+        summed = true;
+      }
+      if (behind) std::memcpy(last, panel + whole * kTileDepth * kColumns, behind * kColumns);
+      // Compilers do not know that tiles are loaded from memory.
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      for (int64_t i = m; i < end_of_block; i += kPair) {
+        const int64_t some = std::min(kPair, end_of_block - i);
+        const Left* own_left = left + (i - m) / kTileRows * of_rows;
+        auto* multiply_some = some > kTileRows ? multiply_tiles<true> : multiply_tiles<false>;
+        for (int64_t c = 0; c < own; c += kColumns / 2)
+          multiply_some(own_left, of_rows, whole, panel + c * kDepth,
+                        behind ? last + c * kDepth : nullptr, sums + c);
+        finish(ends, end, sums, row_sums.data() + (i - m), some, own, to + i * stride + n, stride);
+      }
+    }
+  }
+}
+#endif
+
 /* `columns` results of all rows, to `to` and rows of `stride` behind it. */
 template <typename T>
 void multiply(const Rows& rows, const Right* right, int64_t columns, const Ends& ends, T* to,
               int64_t stride) {
   const int64_t count = static_cast<int64_t>(rows.starts.size());
+#if RELAX2XLA_TILES
+  if (count >= kFewestForTiles && rows.length >= kShortestForTiles && may_have_tiles())
+    return multiply_in_tiles(rows, right, columns, ends, to, stride);
+#endif
   const int64_t parts = static_cast<int64_t>(rows.parts.size());
   const int64_t of_panel = parts * rows.steps * kColumns * kDepth;
   const int64_t fit = kNear / std::max<int64_t>(1, parts * rows.steps * kDepth);

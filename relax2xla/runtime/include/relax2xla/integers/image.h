@@ -8,12 +8,16 @@
 
 namespace relax2xla_integers {
 
-/* Memory of one thread that calls take again and again. */
+/* Memory of one thread that calls take again and again. It begins where a line of the cache does:
+ * vectors that lie in two lines take twice the time.
+ */
 template <typename T, int kPlace>
 T* room(size_t count) {
+  constexpr uintptr_t kLine = 64;
   thread_local std::vector<T> kept;
-  if (kept.size() < count) kept = std::vector<T>(count);
-  return kept.data();
+  if (kept.size() < count + kLine) kept = std::vector<T>(count + kLine);
+  const auto begin = reinterpret_cast<uintptr_t>(kept.data());
+  return reinterpret_cast<T*>((begin + kLine - 1) / kLine * kLine);
 }
 
 /* Numbers behind the last one that a step may read. */
