@@ -113,7 +113,8 @@ void multiply_in_tiles(const Rows& rows, const Right* right, int64_t columns, co
         for (int64_t c = 0; c < own; c += kColumns / 2)
           multiply_some(own_left, of_rows, whole, panel + c * kDepth,
                         behind ? last + c * kDepth : nullptr, sums + c);
-        finish(ends, end, sums, row_sums.data() + (i - m), some, own, to + i * stride + n, stride);
+        finish<true>(ends, end, sums, row_sums.data() + (i - m), some, own, to + i * stride + n,
+                     stride);
       }
     }
   }
@@ -149,7 +150,8 @@ void multiply(const Rows& rows, const Right* right, int64_t columns, const Ends&
       for (int64_t i = m; i < end_of_block; i += kRows) {
         const int64_t some = std::min<int64_t>(kRows, end_of_block - i);
         tile(rows, i, some, panel, sums);
-        finish(ends, end, sums, row_sums.data() + (i - m), some, own, to + i * stride + n, stride);
+        finish<false>(ends, end, sums, row_sums.data() + (i - m), some, own, to + i * stride + n,
+                      stride);
       }
     }
   }
@@ -230,8 +232,8 @@ void depthwise(const Image<int16_t>& image, int64_t count, const Window& w, cons
               sums[v] += __builtin_convertvector(part, Ints) * ints_of(y + v * kLanes);
             }
         }
-        finish(own, end, (const int32_t*)sums, nullptr, 1, some,
-               to + (row * size.width + j) * channels + c, channels);
+        finish<false>(own, end, (const int32_t*)sums, nullptr, 1, some,
+                      to + (row * size.width + j) * channels + c, channels);
       }
     }
   }

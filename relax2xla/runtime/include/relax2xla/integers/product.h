@@ -284,8 +284,12 @@ inline void store_bytes(const Ints* from, uint8_t* to) {
 #endif
 }
 
-/* Results of `rows` rows from their sums, `count` columns of which are there. */
-template <typename T>
+/* Results of `rows` rows from their sums, `count` columns of which are there.
+ *
+ * kKept: what is made of the sums is loaded once for all rows, of which there are many; for few it
+ * takes less time to read it again.
+ */
+template <bool kKept, typename T>
 void finish(const Ends& ends, const PanelEnds& own, const int32_t* sums, const int32_t* row_sums,
             int64_t rows, int64_t count, T* to, int64_t stride) {
   // Not read again for each row, as if results might lie there.
@@ -295,9 +299,15 @@ void finish(const Ends& ends, const PanelEnds& own, const int32_t* sums, const i
   const bool centred = own.centred, moved = ends.addends != nullptr;
   Ints bias[kWide];
   Floats factors[kWide], addends[kWide];
-  std::memcpy(bias, own.bias, sizeof(bias));
-  std::memcpy(factors, own.factors, sizeof(factors));
-  std::memcpy(addends, own.addends, sizeof(addends));
+  auto load = [&](int v) __attribute__((always_inline)) {
+    bias[v] = ints_of(own.bias + v * kLanes);
+    factors[v] = floats_of(own.factors + v * kLanes);
+    addends[v] = floats_of(own.addends + v * kLanes);
+  };
+  if constexpr (kKept) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kWide; ++v) load(v);
+  }
   for (int64_t i = 0; i < rows; ++i, sums += kColumns, to += stride) {
     T made[kColumns];
     T* results = count == kColumns ? to : made;
@@ -310,6 +320,7 @@ void finish(const Ends& ends, const PanelEnds& own, const int32_t* sums, const i
     Ints whole[kWide];
 #pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) {
+      if constexpr (!kKept) load(v);
       Ints sum = ints_of(sums + v * kLanes) + bias[v];
       if (kBytes && !centred) sum -= row_sums[i] * ints_of(own.points + v * kLanes);
       if constexpr (std::is_same_v<T, int32_t>) {
