@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from relax2xla.kernels.native import FAR, TAPS, Call, Family, Tensor, pair
+from relax2xla.kernels.native import FAR, TAPS, Call, Family, Plain, Tensor, pair
 
 #: How the weight lies, its results along the last axis or the first, with the axes of a window.
 LAYOUTS: Final = {"last": "HWIO", "first": "OIHW"}
@@ -100,7 +100,7 @@ class WeightGradient:
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixGradient:
+class MatrixGradient(Plain):
     """The gradient of the matrix (results, channels) of a product whose result has the one given.
 
     operands: the rows [pixels, channels]; the gradient of the result [pixels, results]
@@ -116,11 +116,6 @@ class MatrixGradient:
     symbol: ClassVar[str] = "relax2xla_gradients_of_matrix"
 
     @property
-    def attributes(self) -> dict[str, Any]:
-        """See :class:`~relax2xla.kernels.native.Call`."""
-        return {}
-
-    @property
     def operands(self) -> list[Tensor]:
         """See :class:`~relax2xla.kernels.native.Call`."""
         return [Tensor(self.rows, "float32"), Tensor((self.rows[0], self.results), "float32")]
@@ -129,11 +124,6 @@ class MatrixGradient:
     def result(self) -> Tensor:
         """See :class:`~relax2xla.kernels.native.Call`."""
         return Tensor((self.results, self.rows[1]), "float32")
-
-    @property
-    def numbers(self) -> list[int]:
-        """See :class:`~relax2xla.kernels.native.Call`."""
-        return []
 
     @property
     def convolution(self) -> WeightGradient:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
-from relax2xla.kernels.native import Family, Reader, Tensor, is_measured
+from relax2xla.kernels.native import Family, Plain, Reader, Tensor, is_measured
 
 
 @dataclass(frozen=True, slots=True)
-class _Two:
+class _Two(Plain):
     """A call that gives two numbers for each channel, as (2, channels).
 
     shape: of what is read, channels as its second axis
@@ -25,19 +25,9 @@ class _Two:
     axes: ClassVar[str]
 
     @property
-    def attributes(self) -> dict[str, Any]:
-        """See :class:`~relax2xla.kernels.native.Call`."""
-        return {}
-
-    @property
     def result(self) -> Tensor:
         """See :class:`~relax2xla.kernels.native.Call`."""
         return Tensor((2, self.shape[1]), "float32")
-
-    @property
-    def numbers(self) -> list[int]:
-        """See :class:`~relax2xla.kernels.native.Call`."""
-        return []
 
     def problem(self) -> str:
         """See :class:`~relax2xla.kernels.native.Call`."""
@@ -109,7 +99,7 @@ FAMILY: Final = Family(
     name="moments",
     readers={kind: _reader(kind) for kind in (Moments, Sums, RowSums)},
     source="moments.cpp",
-    headers=("activations.h", "threads.h", "turn.h"),
+    headers=("activations.h", "numbers.h", "threads.h", "turn.h"),
 )
 # Numbers that are worth a call.
 _LEAST: Final = 4096

@@ -68,6 +68,22 @@ class Call(Protocol):
         ...
 
 
+class Plain:
+    """A call of which its operands say all: without attributes and numbers."""
+
+    __slots__ = ()
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`Call`."""
+        return {}
+
+    @property
+    def numbers(self) -> list[int | float]:
+        """See :class:`Call`."""
+        return []
+
+
 #: Makes the call that a composite asks for, of its attributes, its operands and its result; where
 #: they are of another kind it may raise what indexing and conversions raise.
 Reader: TypeAlias = Callable[[Mapping[str, Any], Sequence[Tensor], Tensor], Call]

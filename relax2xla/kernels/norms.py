@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from relax2xla.kernels.native import Call, Family, Tensor, is_measured, pair
+from relax2xla.kernels.native import Call, Family, Plain, Tensor, is_measured, pair
 
 # The most numbers that a vector has: the function takes no shorter rows.
 _SHORTEST: Final = 16
@@ -67,7 +67,7 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
-class NormGradient:
+class NormGradient(Plain):
     """The gradient of a layer norm's rows, given that of its result.
 
     operands: the gradient [rows, C]; the rows, alike; the mean of each (rows,); what it is
@@ -83,11 +83,6 @@ class NormGradient:
     symbol: ClassVar[str] = "relax2xla_norms_differentiate"
 
     @property
-    def attributes(self) -> dict[str, Any]:
-        """See :class:`~relax2xla.kernels.native.Call`."""
-        return {}
-
-    @property
     def operands(self) -> list[Tensor]:
         """See :class:`~relax2xla.kernels.native.Call`."""
         rows, scale = self.shape[:1], self.shape[1:]
@@ -98,11 +93,6 @@ class NormGradient:
     def result(self) -> Tensor:
         """See :class:`~relax2xla.kernels.native.Call`."""
         return Tensor(self.shape, "float32")
-
-    @property
-    def numbers(self) -> list[int | float]:
-        """See :class:`~relax2xla.kernels.native.Call`."""
-        return []
 
     def problem(self) -> str:
         """See :class:`~relax2xla.kernels.native.Call`."""
@@ -123,7 +113,7 @@ FAMILY: Final = Family(
     name="norms",
     readers={Norm: _norm, NormGradient: _gradient},
     source="norms.cpp",
-    headers=("activations.h", "threads.h", "turn.h"),
+    headers=("activations.h", "numbers.h", "threads.h", "turn.h"),
 )
 # The least size that pays, in more than one row. One core with AVX-512 (Sapphire Rapids), other
 # programs at work, beside the loops of XLA: layer norms of 197 x 768 0.3 of the time, 128 x 768

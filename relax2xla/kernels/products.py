@@ -513,6 +513,7 @@ FAMILY: Final = Family(
     source="products.cpp",
     headers=(
         "activations.h",
+        "numbers.h",
         "products/few_rows.h",
         "products/interleaved.h",
         "products/joined.h",

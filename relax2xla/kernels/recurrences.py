@@ -101,7 +101,14 @@ FAMILY: Final = Family(
     name="recurrences",
     readers={Recurrence: _recurrence},
     source="recurrences.cpp",
-    headers=("activations.h", "products/few_rows.h", "products/tile.h", "steps.h", "threads.h"),
+    headers=(
+        "activations.h",
+        "numbers.h",
+        "products/few_rows.h",
+        "products/tile.h",
+        "steps.h",
+        "threads.h",
+    ),
 )
 # Rows of a batch up to which it pays. One core with AVX-512 (Cascade Lake), beside the loop of
 # products, states of 256: LSTM 0.9 of the time with one row, 0.86 with 4, 0.94 with 8, 1.06 with

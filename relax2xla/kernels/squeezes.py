@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
-from relax2xla.kernels.native import ENDINGS, Call, Family, Tensor, is_measured
+from relax2xla.kernels.native import ENDINGS, Call, Family, Plain, Tensor, is_measured
 from relax2xla.kernels.products import packed_shape
 
 #: What makes a gate of a sum.
@@ -19,7 +19,7 @@ GATES: Final = ("sigmoid", "hardsigmoid")
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Plain):
     """The mean of each channel over all pixels.
 
     operands: an image [N, H, W, C]; result: [N, C]
@@ -31,11 +31,6 @@ class Pool:
     symbol: ClassVar[str] = "relax2xla_squeezes_pool"
 
     @property
-    def attributes(self) -> dict[str, Any]:
-        """See :class:`~relax2xla.kernels.native.Call`."""
-        return {}
-
-    @property
     def operands(self) -> list[Tensor]:
         """See :class:`~relax2xla.kernels.native.Call`."""
         return [Tensor(self.image, "float32")]
@@ -44,11 +39,6 @@ class Pool:
     def result(self) -> Tensor:
         """See :class:`~relax2xla.kernels.native.Call`."""
         return Tensor((self.image[0], self.image[3]), "float32")
-
-    @property
-    def numbers(self) -> list[int]:
-        """See :class:`~relax2xla.kernels.native.Call`."""
-        return []
 
     def problem(self) -> str:
         """See :class:`~relax2xla.kernels.native.Call`."""
@@ -127,7 +117,7 @@ FAMILY: Final = Family(
     name="squeezes",
     readers={Pool: _pool, Excitation: _excitation},
     source="squeezes.cpp",
-    headers=("activations.h", "products/few_rows.h", "products/tile.h", "threads.h"),
+    headers=("activations.h", "numbers.h", "products/few_rows.h", "products/tile.h", "threads.h"),
     in_place=lambda call: isinstance(call, Excitation),
 )
 # Numbers of an image from which its means are worth a call.

@@ -40,7 +40,7 @@ class Borrowed:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._arrays: dict[Place, Any] = {}
-        # How often tensors have been at the others.
+        # How often tensors have been at each place.
         self._seen: dict[Place, int] = {}
 
     def __len__(self) -> int:

@@ -52,6 +52,7 @@ class PointwisePlanes(FunctionPass):
         def plain(m: Match) -> Expr | None:
             return _product(m, m.call) if alone(m, m.var) else None
 
+        # One after the other: the second would take a convolution before its bias is seen.
         for pattern, action in ((is_op("relax.add")(_conv, _bias), biased), (_conv, plain)):
             func = rewrite(func, [Rule(pattern, action)], inside=False)[0]
         return func

@@ -9,6 +9,7 @@
  */
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
+#include <relax2xla/numbers.h>
 #include <relax2xla/threads.h>
 #include <relax2xla/turn.h>
 #include <tvm/runtime/packed_func.h>
@@ -22,6 +23,7 @@ namespace {
 
 using relax2xla::kLanes;
 using relax2xla::load;
+using relax2xla::numbers;
 using relax2xla::store;
 using relax2xla::total;
 using relax2xla::Vector;
@@ -264,11 +266,6 @@ void sum_planes(const Axes& axes, const float* gradient, const float* x, const f
       for (int64_t k = 0; k < 2; ++k) result[k * axes.channels + c] = made[k];
     }
   });
-}
-
-const float* numbers(const DLTensor* t) {
-  ICHECK(t->dtype.code == kDLFloat && t->dtype.bits == 32) << "numbers are of float32";
-  return static_cast<const float*>(t->data);
 }
 
 Axes axes_of(const DLTensor* x, const DLTensor* result) {

@@ -7,6 +7,7 @@
  */
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
+#include <relax2xla/numbers.h>
 #include <relax2xla/threads.h>
 #include <relax2xla/turn.h>
 #include <tvm/runtime/packed_func.h>
@@ -19,6 +20,7 @@ namespace {
 
 using relax2xla::kLanes;
 using relax2xla::load;
+using relax2xla::numbers;
 using relax2xla::store;
 using relax2xla::total;
 using relax2xla::Vector;
@@ -178,11 +180,6 @@ struct Gradient {
     });
   }
 };
-
-const float* numbers(const DLTensor* t) {
-  ICHECK(t->dtype.code == kDLFloat && t->dtype.bits == 32) << "numbers are of float32";
-  return static_cast<const float*>(t->data);
-}
 
 void normalise(const DLTensor* rows, const DLTensor* scale, const DLTensor* shift,
                int64_t centered, double epsilon, const DLTensor* result) {

@@ -8,6 +8,7 @@
  */
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
+#include <relax2xla/numbers.h>
 #include <relax2xla/products/few_rows.h>
 #include <relax2xla/products/interleaved.h>
 #include <relax2xla/products/joined.h>
@@ -29,6 +30,7 @@ using relax2xla::kLanes;
 using relax2xla::kLine;
 using relax2xla::kPanel;
 using relax2xla::load;
+using relax2xla::numbers;
 using relax2xla::store;
 using relax2xla::Vector;
 using relax2xla::Weight;
@@ -491,11 +493,6 @@ void compute(Convolution c) {
       }
     }
   });
-}
-
-const float* numbers(const DLTensor* t) {
-  ICHECK(t->dtype.code == kDLFloat && t->dtype.bits == 32) << "numbers are of float32";
-  return static_cast<const float*>(t->data);
 }
 
 /* A weight of `taps` times `channels` numbers for each result, with what these are multiplied by: a

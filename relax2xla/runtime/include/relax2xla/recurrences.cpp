@@ -11,6 +11,7 @@
  */
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
+#include <relax2xla/numbers.h>
 #include <relax2xla/products/few_rows.h>
 #include <relax2xla/steps.h>
 #include <tvm/runtime/packed_func.h>
@@ -24,6 +25,7 @@ namespace {
 using relax2xla::kLanes;
 using relax2xla::kPanel;
 using relax2xla::load;
+using relax2xla::numbers;
 using relax2xla::store;
 using relax2xla::Vector;
 
@@ -169,11 +171,6 @@ struct Recurrence {
     if (cell == kRelu) run<kRelu>();
   }
 };
-
-const float* numbers(const DLTensor* t) {
-  ICHECK(t->dtype.code == kDLFloat && t->dtype.bits == 32) << "numbers are of float32";
-  return static_cast<const float*>(t->data);
-}
 
 void recur(const DLTensor* rows, const DLTensor* weight, const DLTensor* bias,
            const DLTensor* state, const DLTensor* cells, int64_t cell, int64_t backwards,

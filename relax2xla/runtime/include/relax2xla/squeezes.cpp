@@ -7,6 +7,7 @@
  */
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
+#include <relax2xla/numbers.h>
 #include <relax2xla/products/few_rows.h>
 #include <relax2xla/threads.h>
 #include <tvm/runtime/packed_func.h>
@@ -21,6 +22,7 @@ using relax2xla::FewRows;
 using relax2xla::kFewRows;
 using relax2xla::kLanes;
 using relax2xla::load;
+using relax2xla::numbers;
 using relax2xla::store;
 using relax2xla::Vector;
 
@@ -131,11 +133,6 @@ struct Images {
     });
   }
 };
-
-const float* numbers(const DLTensor* t) {
-  ICHECK(t->dtype.code == kDLFloat && t->dtype.bits == 32) << "numbers are of float32";
-  return static_cast<const float*>(t->data);
-}
 
 /* `work(images, first)` for all images of a tensor, at most kFewRows at once. */
 template <typename Work>
