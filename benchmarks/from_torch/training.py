@@ -2,12 +2,18 @@
 
 A step is a call, and the gradients of all weights (and of an image that is no first layer's). The
 variants take turns; times are of the CPU, which other work on the machine changes less.
+
+In one process eager torch, too, has memory that stays (``relax2xla/vm/pjrt/allocator.py``): glibc
+is asked for all. What it takes as its users have it, in a process without this library, is "alone".
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import os
+import statistics
+import subprocess
 import sys
 import time
 import warnings
@@ -80,16 +86,46 @@ def measure(name: str, rounds: int) -> dict[str, list[float]]:
     return interleaved(variants, rounds, warmup=2, untimed=1, clock=time.process_time)
 
 
+def measure_alone(name: str, rounds: int) -> list[float]:
+    """Seconds of a step of eager torch, in a process of its own."""
+    command = [sys.executable, "-W", "ignore", "-m", __spec__.name, name, str(rounds)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise RuntimeError(f"eager torch alone does not run {name}: {made.stderr[-1000:]}")
+    return json.loads(made.stdout.splitlines()[-1])
+
+
+def _alone(name: str, rounds: int) -> None:
+    build, shape = CASES[name]
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    layer = build().train()
+    x = torch.randn(shape, requires_grad=shape[1] > 3)
+    times = interleaved(
+        {"eager": lambda: _step(layer, x)}, rounds, warmup=2, untimed=1, clock=time.process_time
+    )
+    sys.stdout.write(f"{json.dumps(times['eager'])}\n")
+
+
 def main(quick: bool = False) -> None:
     """Print the table."""
     torch.set_num_threads(1)
-    print("| step | relax2xla ms | eager | Inductor | ratio to eager | ratio to Inductor |")
-    print("|---|---|---|---|---|---|")
+    titles = ["step", "relax2xla ms", *PEERS, "eager alone", *(f"ratio to {v}" for v in PEERS)]
+    print(f"| {' | '.join((*titles, 'to eager alone'))} |")
+    print("|---" * (len(titles) + 1) + "|")
     for name in CASES:
         torch.compiler.reset()
+        rounds = 3 if quick else 20
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            times = measure(name, 3 if quick else 20)
+            times, alone = measure(name, rounds), measure_alone(name, rounds)
+        own = times["relax2xla"]
         cells = [f"{1e3 * min(times[v]):.2f}" if v in times else "" for v in ("relax2xla", *PEERS)]
+        cells.append(f"{1e3 * min(alone):.2f}")
         cells += [f"{ratio(times, 'relax2xla', v):.2f}" if v in times else "" for v in PEERS]
+        cells.append(f"{statistics.median(own) / statistics.median(alone):.2f}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    _alone(sys.argv[1], int(sys.argv[2]))

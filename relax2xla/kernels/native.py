@@ -84,8 +84,8 @@ class Plain:
         return []
 
 
-#: Makes the call that a composite asks for, of its attributes, its operands and its result; where
-#: they are of another kind it may raise what indexing and conversions raise.
+#: Makes the call that a composite asks for, of its attributes, its operands and its first result;
+#: where they are of another kind it may raise what indexing and conversions raise.
 Reader: TypeAlias = Callable[[Mapping[str, Any], Sequence[Tensor], Tensor], Call]
 
 
@@ -97,8 +97,8 @@ class Family:
     source, headers: of ``runtime/include/relax2xla``. flags: what the compiler is told of this
     processor. runs_here: whether the library for this processor has what a call is for.
     in_place: whether the result lies where the first operand does, of which XLA makes a copy where
-    something else reads it. needed: whether a user is warned where there is no library; the forms
-    in rows are much slower.
+    something else reads it. further: what a call gives behind its result. needed: whether a user is
+    warned where there is no library; the forms in rows are much slower.
     """
 
     name: str
@@ -109,6 +109,7 @@ class Family:
     flags: Callable[[], tuple[str, ...]] = tuple
     runs_here: Callable[[Call], bool] = lambda call: True
     in_place: Callable[[Call], bool] = lambda call: False
+    further: Callable[[Call], Sequence[Tensor]] = lambda call: ()
     needed: bool = False
 
     @property
@@ -126,6 +127,10 @@ class Family:
         """The functions of the library, by name."""
         return tuple(kind.symbol for kind in self.readers)
 
+    def results(self, call: Call) -> list[Tensor]:
+        """All that a call gives."""
+        return [call.result, *self.further(call)]
+
     def read(
         self,
         name: str,
@@ -137,8 +142,8 @@ class Family:
         make = next((r for kind, r in self.readers.items() if kind.name == name), None)
         if make is None:
             return f"there is no call {name}"
-        if not operands or len(results) != 1:
-            return "it takes operands, and gives one result"
+        if not operands or not results:
+            return "it takes operands, and gives results"
         try:
             call = make(attributes, operands, results[0])
             problem = call.problem()
@@ -146,8 +151,8 @@ class Family:
             return f"its attributes are not those of {name} ({e!r})"
         if problem:
             return problem
-        if call.operands != list(operands) or call.result != results[0]:
-            return "its operands and its result are not those that its attributes say"
+        if call.operands != list(operands) or self.results(call) != list(results):
+            return "its operands and its results are not those that its attributes say"
         if any(math.prod(t.shape) > _MOST_ELEMENTS for t in (*operands, *results)):
             return f"its tensors have at most {_MOST_ELEMENTS} elements"
         return call

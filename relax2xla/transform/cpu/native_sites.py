@@ -130,7 +130,7 @@ class Sites(ABC):
         """The composite for a call."""
         forms = self.family.forms
         symbol = self.symbols.setdefault(described, f"{self.name}{forms}{len(self.symbols)}")
-        return composite_of(described, operands, symbol)
+        return composite_of(described, operands, symbol, further=self.family.further(described))
 
     def composite(self, m: Match, site: Site) -> Expr | None:
         """The call for a site, in the place of a match; None where there is none."""
@@ -291,16 +291,22 @@ def named_forms(func: Function) -> set[str]:
 
 
 def composite_of(
-    described: NativeCall, operands: Sequence[Expr], symbol: str, span: Span | None = None
+    described: NativeCall,
+    operands: Sequence[Expr],
+    symbol: str,
+    span: Span | None = None,
+    further: Sequence[Tensor] = (),
 ) -> Call:
-    """The composite for a call, whose form in rows is the function ``symbol``."""
-    made = described.result
+    """The composite for a call, whose form in rows is the function ``symbol``.
+
+    further: results behind the first, with which it gives a tuple
+    """
     return Op.get(_COMPOSITE)(
         *operands,
         name=described.name,
         composite_attributes=described.attributes,
         decomposition=symbol,
-        sinfo_args=[TensorStructInfo(made.shape, made.dtype)],
+        sinfo_args=[TensorStructInfo(t.shape, t.dtype) for t in (described.result, *further)],
         span=span,
     )
 

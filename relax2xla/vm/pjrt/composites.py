@@ -49,12 +49,13 @@ def asked(op: ir.Operation, prefixes: Iterable[str]) -> Asked | None:
 
 
 def replaced_by_call(op: ir.Operation, attributes: Mapping[str, ir.Attribute]) -> None:
-    """Put a custom call of these attributes in the place of a composite of one result."""
+    """Put a custom call of these attributes in the place of a composite."""
     types, given = [v.type for v in op.results], list(op.operands)
     made = ir.Operation.create(
         _CUSTOM_CALL, types, given, dict(attributes), loc=op.location, ip=ir.InsertionPoint(op)
     )
-    op.results[0].replace_all_uses_with(made.results[0])
+    for old, new in zip(op.results, made.results, strict=True):
+        old.replace_all_uses_with(new)
     op.erase()
 
 

@@ -101,7 +101,7 @@ def _replace(op: ir.Operation, family: Family, call: Call, key: str) -> None:
         "backend_config": ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in config.items()}),
         "call_target_name": ir.StringAttr.get(str(TARGET)),
         "operand_layouts": _layouts(call.operands),
-        "result_layouts": _layouts([call.result]),
+        "result_layouts": _layouts(family.results(call)),
     }
     if family.in_place(call):
         attributes["output_operand_aliases"] = ir.Attribute.parse(_IN_PLACE)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from relax2xla.runtime.compiler import has_compiler
 from relax2xla.testing import evaluate
 from relax2xla.transform.cpu.call_moments import CallMoments
 from relax2xla.transform.pipeline import default
+from tests.vm.pjrt.native_programs import replaced
 
 from . import composites
 
@@ -79,6 +82,34 @@ def sums_of(axes: list[int], mean: tuple[int, ...]) -> Body:
     return body
 
 
+def gradient(
+    g: rx.Expr,
+    x: rx.Expr,
+    m: rx.Expr,
+    r: rx.Expr,
+    w: rx.Expr,
+    *,
+    count: int = 60,
+    late: Callable[[rx.Expr], rx.Expr] = lambda total: rx.const(1.0),
+) -> Sequence[rx.Expr]:
+    """As torch writes the gradient of a batch norm over planes; ``m``, ``r``, ``w``: (6,).
+
+    ``late``: what the last factor is multiplied by, of the sum of the products
+    """
+    axes, flat, each = [0, 2, 3], (1, 6, 1, 1), rx.const(np.float32(1 / count))
+    left = R.subtract(x, R.reshape(m, flat))
+    product = R.multiply(g, left)
+    sums = [R.sum(g, axes), R.sum(product, axes)]
+    slope = R.multiply(R.multiply(sums[1], each), R.multiply(r, r))
+    factor = R.multiply(R.multiply(r, w), late(sums[1]))
+    inner = R.subtract(g, R.multiply(left, R.expand_dims(slope, [0, 2, 3])))
+    inner = R.subtract(inner, R.reshape(R.multiply(sums[0], each), flat))
+    return R.multiply(inner, R.reshape(factor, flat)), R.multiply(sums[1], r), sums[0]
+
+
+PLANES = (4, 6, 5, 3)
+
+
 @pytest.mark.parametrize(
     ("shape", "axes"),
     [((4, 6, 5, 3), [0, 2, 3]), ((4, 5, 3, 6), [0, 1, 2]), ((40, 6), [0]), ((4, 3, 5, 2), [0, -1])],
@@ -117,6 +148,33 @@ def test_pairs_of_sums_of_a_layer_norm() -> None:
     # Numbers for each channel are no rows'.
     mod = function(body, shape, shape, (1, 1, 24), (1, 1, 24))
     assert names(mod) == ["relax.sum", "relax.sum"]
+
+
+def test_the_gradient_of_a_batch_norm() -> None:
+    mod = function(gradient, PLANES, PLANES, *[(6,)] * 3)
+    assert names(mod) == ["batch_gradient"]
+    check(mod)
+
+
+def test_two_gradients_that_share_a_factor() -> None:
+    def body(*given: rx.Expr) -> Sequence[rx.Expr]:
+        g, x, *vectors = given
+        return *gradient(g, x, *vectors), *gradient(x, g, *vectors)
+
+    mod = function(body, PLANES, PLANES, *[(6,)] * 3)
+    assert names(mod) == ["batch_gradient"] * 2
+    check(mod)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"count": 61}, {"late": lambda total: total}],
+    ids=["another count", "a factor that is made of a sum"],
+)
+def test_other_gradients_are_left_their_sums(changed: Any) -> None:
+    mod = function(functools.partial(gradient, **changed), PLANES, PLANES, *[(6,)] * 3)
+    assert names(mod) == ["sums"]
+    check(mod)
 
 
 def test_the_factors_stand_either_way() -> None:
@@ -176,6 +234,24 @@ def test_other_dtypes_and_unknown_sizes_stay() -> None:
             lambda x: rx.Tuple(list(moments_of([0])(x))), [rx.Var("x", info)]
         )
         assert names(mod) == ["relax.mean", "relax.variance"]
+
+
+def test_torch_s_gradient_of_a_batch_norm_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = replaced(monkeypatch)
+    torch.manual_seed(0)
+    eager = nn.BatchNorm2d(20)
+    compiled = copy.deepcopy(eager)
+    torch.compiler.reset()
+    call = torch.compile(compiled, backend="relax2xla")
+    given, gradients = torch.randn(4, 20, 9, 8), []
+    for run in (eager, call):
+        x = given.clone().requires_grad_()
+        run(x).pow(3).sum().backward()
+        gradients.append(x.grad)
+    assert [type(c) for c in made] == [moments.Moments, moments.BatchGradient]
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)
+    for a, b in zip(eager.parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(b.grad, a.grad, rtol=1e-4, atol=1e-3)
 
 
 def test_training_of_a_batch_norm_in_torch() -> None:

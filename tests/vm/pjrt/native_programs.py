@@ -13,7 +13,7 @@ import pytest
 import relax2xla as rx
 from relax2xla.errors import TVMError
 from relax2xla.ir import Function, Var
-from relax2xla.kernels.native import Call, Family
+from relax2xla.kernels.native import Call, Family, Tensor
 from relax2xla.runtime.native import NativeFunction
 from relax2xla.vm.pjrt import native_calls
 
@@ -35,7 +35,9 @@ def program(call: Call, family: Family, form: Function) -> rx.IRModule:
                     name=call.name,
                     composite_attributes=call.attributes,
                     decomposition=symbol,
-                    sinfo_args=[rx.TensorStructInfo(call.result.shape, call.result.dtype)],
+                    sinfo_args=[
+                        rx.TensorStructInfo(t.shape, t.dtype) for t in family.results(call)
+                    ],
                 )
             )
         builder.emit_func_output(made)
@@ -44,10 +46,20 @@ def program(call: Call, family: Family, form: Function) -> rx.IRModule:
 
 
 def called(library: Mapping[str, NativeFunction], call: Call, operands: Sequence[Array]) -> Array:
-    """What the function in C++ gives; all of the result is written."""
-    missing = np.nan if "float" in call.result.dtype else 77
-    made = np.full(call.result.shape, missing, call.result.dtype)
-    library[call.symbol](*operands, *call.numbers, made)
+    """What the function in C++ gives, of one result; all of it is written."""
+    (made,) = all_called(library, call, operands, [call.result])
+    return made
+
+
+def all_called(
+    library: Mapping[str, NativeFunction],
+    call: Call,
+    operands: Sequence[Array],
+    results: Sequence[Tensor],
+) -> list[Array]:
+    """All that the function in C++ gives."""
+    made = [np.full(t.shape, np.nan if "float" in t.dtype else 77, t.dtype) for t in results]
+    library[call.symbol](*operands, *call.numbers, *made)
     return made
 
 
@@ -64,8 +76,10 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     return made
 
 
-def run(mod: rx.IRModule, operands: list[Array]) -> Array:
-    return np.asarray(rx.VirtualMachine(rx.build(mod, "cpu"))["main"](*operands))
+def run(mod: rx.IRModule, operands: list[Array]) -> Any:
+    """The result, or a list of several."""
+    made = rx.VirtualMachine(rx.build(mod, "cpu"))["main"](*operands)
+    return list(map(np.asarray, made)) if isinstance(made, tuple) else np.asarray(made)
 
 
 class Threads:

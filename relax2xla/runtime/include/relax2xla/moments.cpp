@@ -1,4 +1,5 @@
-/* Mean and variance of each channel, and the two sums that gradients of norms are made of.
+/* Mean and variance of each channel, the two sums that gradients of norms are made of, and the gradient of
+ * a batch norm, whose channels stay in the caches from their sums on.
  *
  * Numbers are float32, [outer, channels, inner]: what is added up is along the first axis and the last.
  * Without an inner axis rows of channels are read in blocks that the second cache holds: the squares of
@@ -92,12 +93,29 @@ void add_rows(const Axes& axes, int64_t begin, int64_t end, Channels& sums, Of o
   for (; row < end; ++row) across(std::integral_constant<int64_t, 1>{}, row);
 }
 
+/* Gives the numbers of one channel to `work(filled, place, count, turn)`, vectors that follow each other
+ * another turn, below kApart. */
+template <typename Work>
+__attribute__((always_inline)) inline void each_of_channel(const Axes& axes, int64_t channel, Work work) {
+  for (int64_t n = 0; n < axes.outer; ++n) {
+    const int64_t begin = (n * axes.channels + channel) * axes.inner;
+    int64_t i = 0;
+    for (; i + kApart * kLanes <= axes.inner; i += kApart * kLanes) {
+#pragma GCC unroll 4
+      for (int a = 0; a < kApart; ++a) work(Whole{}, begin + i + a * kLanes, kLanes, a);
+    }
+    for (; i + kLanes <= axes.inner; i += kLanes) work(Whole{}, begin + i, kLanes, 0);
+    if (i < axes.inner) work(Part{}, begin + i, static_cast<int>(axes.inner - i), 1);
+  }
+}
+
 /* The sums of what `of(filled, place, count, values)` makes of the numbers of one channel. */
 template <int Count, typename Of>
 __attribute__((always_inline)) inline void sum_channel(const Axes& axes, int64_t channel,
                                                        float (&to)[Count], Of of) {
   Vector sums[kApart][Count] = {};
-  const auto add = [&](auto filled, int64_t at, int count, int a) __attribute__((always_inline)) {
+  each_of_channel(axes, channel, [&](auto filled, int64_t at, int count, int a)
+                                     __attribute__((always_inline)) {
     Vector values[Count];
     of(filled, at, count, values);
 #pragma GCC unroll 2
@@ -105,17 +123,7 @@ __attribute__((always_inline)) inline void sum_channel(const Axes& axes, int64_t
       if constexpr (!decltype(filled)::value) values[k] = relax2xla::lanes() < count ? values[k] : Vector{};
       sums[a][k] += values[k];
     }
-  };
-  for (int64_t n = 0; n < axes.outer; ++n) {
-    const int64_t begin = (n * axes.channels + channel) * axes.inner;
-    int64_t i = 0;
-    for (; i + kApart * kLanes <= axes.inner; i += kApart * kLanes) {
-#pragma GCC unroll 4
-      for (int a = 0; a < kApart; ++a) add(Whole{}, begin + i + a * kLanes, kLanes, a);
-    }
-    for (; i + kLanes <= axes.inner; i += kLanes) add(Whole{}, begin + i, kLanes, 0);
-    if (i < axes.inner) add(Part{}, begin + i, static_cast<int>(axes.inner - i), 1);
-  }
+  });
   for (int k = 0; k < Count; ++k)
     to[k] = total((sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]));
 }
@@ -252,8 +260,10 @@ void sum_rows(const Axes& axes, const float* gradient, float* result, Other othe
   }
 }
 
-/* The same of planes, and numbers without the mean of their channel. */
-void sum_planes(const Axes& axes, const float* gradient, const float* x, const float* mean, float* result) {
+/* The same of planes, and numbers without the mean of their channel; `then(channel, sums)` follows. */
+template <typename Then>
+void sum_planes(const Axes& axes, const float* gradient, const float* x, const float* mean, float* result,
+                Then then) {
   relax2xla::in_ranges(axes.channels, kWorth / (axes.outer * axes.inner), [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c) {
       const float away = mean[c];
@@ -264,7 +274,31 @@ void sum_planes(const Axes& axes, const float* gradient, const float* x, const f
                                        values[1] = values[0] * (read(filled, x + at, count) - away);
                                      });
       for (int64_t k = 0; k < 2; ++k) result[k * axes.channels + c] = made[k];
+      then(c, made);
     }
+  });
+}
+
+/* What a batch norm's gradient takes for each channel. */
+struct Batch {
+  const float *mean, *power, *factor;
+};
+
+void differentiate_planes(const Axes& axes, const float* gradient, const float* x, const Batch& of,
+                          float* result, float* sums) {
+  const float each = 1.0f / static_cast<float>(axes.outer * axes.inner);
+  sum_planes(axes, gradient, x, of.mean, sums, [=](int64_t c, const float* made) {
+    const float mean = of.mean[c], slope = made[1] * each * of.power[c], shift = made[0] * each,
+                factor = of.factor[c];
+    each_of_channel(axes, c, [=](auto filled, int64_t at, int count, int) __attribute__((always_inline)) {
+      const Vector left = read(filled, x + at, count) - mean, g = read(filled, gradient + at, count);
+      const Vector value = (g - left * slope - shift) * factor;
+      if constexpr (decltype(filled)::value) {
+        store(result + at, value);
+      } else {
+        relax2xla::store_first(result + at, value, count);
+      }
+    });
   });
 }
 
@@ -285,7 +319,7 @@ void sums(const DLTensor* gradient, const DLTensor* x, const DLTensor* mean,
   const float *const g = numbers(gradient), *const from = numbers(x);
   auto* const to = static_cast<float*>(result->data);
   if (axes.inner > 1) {
-    sum_planes(axes, g, from, numbers(mean), to);
+    sum_planes(axes, g, from, numbers(mean), to, [](int64_t, const float*) {});
     return;
   }
   Channels means(axes, 1);
@@ -310,8 +344,17 @@ void row_sums(const DLTensor* gradient, const DLTensor* x, const DLTensor* mean,
            });
 }
 
+void batch_gradient(const DLTensor* gradient, const DLTensor* x, const DLTensor* mean, const DLTensor* power,
+                    const DLTensor* factor, const DLTensor* result, const DLTensor* sums) {
+  const Axes axes = axes_of(x, sums);
+  const Batch of{numbers(mean), numbers(power), numbers(factor)};
+  differentiate_planes(axes, numbers(gradient), numbers(x), of, static_cast<float*>(result->data),
+                       static_cast<float*>(sums->data));
+}
+
 }  // namespace
 
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_moments_moments, moments);
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_moments_sums, sums);
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_moments_row_sums, row_sums);
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_moments_batch_gradient, batch_gradient);
