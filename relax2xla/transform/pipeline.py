@@ -7,27 +7,27 @@ from typing import Any, Final, TypeVar
 
 from relax2xla.transform.algebra.recover_group_norm import RecoverGroupNorm
 from relax2xla.transform.core import Pass, Sequential
-from relax2xla.transform.cpu.call_attention import CallAttention
-from relax2xla.transform.cpu.call_depthwise import CallDepthwise
-from relax2xla.transform.cpu.call_gradients import CallGradients
-from relax2xla.transform.cpu.call_moments import CallMoments
-from relax2xla.transform.cpu.call_norms import CallNorms
-from relax2xla.transform.cpu.call_onednn import CallOneDnn
-from relax2xla.transform.cpu.call_products import CallGivenProducts, CallProducts, Choose
-from relax2xla.transform.cpu.call_recurrences import CallRecurrences
-from relax2xla.transform.cpu.call_squeezes import CallSqueezes
-from relax2xla.transform.cpu.call_transposes import CallTransposes
-from relax2xla.transform.cpu.depthwise import ExpandDepthwise
-from relax2xla.transform.cpu.few_channels import ExpandFewChannels
+from relax2xla.transform.cpu.calls.attention import CallAttention
+from relax2xla.transform.cpu.calls.depthwise import CallDepthwise
+from relax2xla.transform.cpu.calls.gradients import CallGradients
+from relax2xla.transform.cpu.calls.moments import CallMoments
+from relax2xla.transform.cpu.calls.norms import CallNorms
+from relax2xla.transform.cpu.calls.onednn import CallOneDnn
+from relax2xla.transform.cpu.calls.products import CallGivenProducts, CallProducts, Choose
+from relax2xla.transform.cpu.calls.recurrences import CallRecurrences
+from relax2xla.transform.cpu.calls.squeezes import CallSqueezes
+from relax2xla.transform.cpu.calls.transposes import CallTransposes
+from relax2xla.transform.cpu.convolutions.depthwise import ExpandDepthwise
+from relax2xla.transform.cpu.convolutions.few_channels import ExpandFewChannels
+from relax2xla.transform.cpu.convolutions.gather_windows import GatherWindows
+from relax2xla.transform.cpu.convolutions.kernels_as_given import KernelsAsGiven
+from relax2xla.transform.cpu.convolutions.planes import ConvolvePlanes
+from relax2xla.transform.cpu.convolutions.winograd import UseWinograd
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
 from relax2xla.transform.cpu.gather_pads import GatherPads
-from relax2xla.transform.cpu.gather_windows import GatherWindows
 from relax2xla.transform.cpu.group_norm import ExpandGroupNorm
-from relax2xla.transform.cpu.integers import ComputeInIntegers
-from relax2xla.transform.cpu.kernels_as_given import KernelsAsGiven
-from relax2xla.transform.cpu.planes import ConvolvePlanes
+from relax2xla.transform.cpu.integers.compute import ComputeInIntegers
 from relax2xla.transform.cpu.sums import SumsAsProducts
-from relax2xla.transform.cpu.winograd import UseWinograd
 from relax2xla.transform.layout.channels_last import ChannelsLast
 from relax2xla.transform.layout.feature_major import FeatureMajor, reads_weights_as_they_lie
 from relax2xla.transform.layout.plain_convolutions import PlainConvolutions

@@ -19,7 +19,7 @@ from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_deep
 from relax2xla.kernels import recurrences
 from relax2xla.stablehlo.table import TABLE
-from relax2xla.transform.cpu.native_sites import named_forms
+from relax2xla.transform.cpu.calls.sites import named_forms
 from relax2xla.vm.plan.host_reasons import place
 
 _COMPOSITE: Final = "stablehlo.composite"

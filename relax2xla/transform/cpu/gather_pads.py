@@ -16,7 +16,7 @@ from relax2xla.dtypes import dtype_info
 from relax2xla.ir import Expr, Function, IRModule, TensorStructInfo, const
 from relax2xla.ir.op import call_attrs
 from relax2xla.transform.core import FunctionPass, PassContext, register
-from relax2xla.transform.cpu.windows import op
+from relax2xla.transform.cpu.convolutions.windows import op
 
 # Where the last axis stays as it is: shorter rows are no vectors.
 _SHORTEST: Final = 8

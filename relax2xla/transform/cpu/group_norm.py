@@ -16,7 +16,7 @@ from relax2xla.ir import Expr, Function, IRModule, TensorStructInfo, Var, const
 from relax2xla.ir.op import call_attrs
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.cpu.apart import Apart, Bind, each_apart
-from relax2xla.transform.cpu.windows import op
+from relax2xla.transform.cpu.convolutions.windows import op
 
 _x, _gamma, _beta = wildcard(), wildcard(), wildcard()
 

@@ -26,7 +26,7 @@ from relax2xla.dpl.rules import Match, rewrite, rule
 from relax2xla.ir import Call, Expr, Function, IRModule
 from relax2xla.ir.op import call_attrs
 from relax2xla.transform.core import FunctionPass, PassContext, register
-from relax2xla.transform.cpu.native_sites import tensor_of
+from relax2xla.transform.core.values import tensor_of
 from relax2xla.transform.layout.propagation import dims_of
 from relax2xla.transform.layout.transposed import Transposed, transposed, turned_around
 

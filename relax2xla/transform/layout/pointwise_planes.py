@@ -18,7 +18,7 @@ from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_of, reads
 from relax2xla.ir.traits import Broadcasting, Pointwise
 from relax2xla.transform.core import FunctionPass, PassContext, register
-from relax2xla.transform.cpu.native_sites import tensor_of
+from relax2xla.transform.core.values import tensor_of
 
 _x, _bias = wildcard(), wildcard()
 _conv: Final = is_op("relax.nn.conv2d")(_x, wildcard())

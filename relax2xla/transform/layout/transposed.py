@@ -26,7 +26,7 @@ from relax2xla.ir.make import const
 from relax2xla.ir.op import call_attrs
 from relax2xla.op.shared.spatial import SPATIAL
 from relax2xla.tir import Dim
-from relax2xla.transform.cpu.native_sites import tensor_of
+from relax2xla.transform.core.values import tensor_of
 from relax2xla.transform.layout.propagation import dims_of
 
 Bind = Callable[[str, Expr], Expr]

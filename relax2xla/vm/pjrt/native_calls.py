@@ -1,7 +1,7 @@
 """Composites that functions in C++ take over: custom calls, made before compiling.
 
-Programs hold composites with their forms in rows (:mod:`relax2xla.transform.cpu.integers`,
-:mod:`relax2xla.transform.cpu.call_depthwise`), and so do files. Here, behind the gate that refuses
+Programs hold composites with their forms in rows (:mod:`relax2xla.transform.cpu.integers.compute`,
+:mod:`relax2xla.transform.cpu.calls.depthwise`), and so do files. Here, behind the gate that refuses
 such custom calls of any program, one becomes the other, where the operands are what the call needs.
 A library is compiled at its first use and kept beside compiled programs; where it cannot be, XLA
 compiles the forms in rows.

@@ -23,8 +23,8 @@ from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_deep
 from relax2xla.kernels.products import FAMILY, Convolution, Described, Product, winograds
 from relax2xla.runtime.progress import report
-from relax2xla.transform.cpu.call_products import form
-from relax2xla.transform.cpu.native_sites import composite_of
+from relax2xla.transform.cpu.calls.products import form
+from relax2xla.transform.cpu.calls.sites import composite_of
 from relax2xla.vm.pjrt import cache, native_calls
 
 if TYPE_CHECKING:

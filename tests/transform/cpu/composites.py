@@ -8,7 +8,7 @@ import relax2xla as rx
 from relax2xla.ir import IRModule
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.transform.cpu.integers import ComputeInIntegers
+from relax2xla.transform.cpu.integers.compute import ComputeInIntegers
 
 
 def composites_of(mod: IRModule) -> list[str]:

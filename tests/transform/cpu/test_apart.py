@@ -10,8 +10,8 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.transform.core import run_alone
 from relax2xla.transform.cpu.apart import computed_again
-from relax2xla.transform.cpu.depthwise import ExpandDepthwise
-from tests.transform.cpu.convolutions import with_expected
+from relax2xla.transform.cpu.convolutions.depthwise import ExpandDepthwise
+from tests.transform.cpu.convolutions.of_torch import with_expected
 
 RNG = np.random.default_rng(8)
 

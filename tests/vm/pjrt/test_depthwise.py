@@ -24,7 +24,7 @@ from relax2xla.kernels.native import Call, Tensor
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
 from relax2xla.testing import evaluate
-from relax2xla.transform.cpu.call_depthwise import form
+from relax2xla.transform.cpu.calls.depthwise import form
 from relax2xla.vm.pjrt import native_calls
 
 from . import native_programs

@@ -26,7 +26,7 @@ from relax2xla.kernels.native import Call, Tensor
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
 from relax2xla.testing import evaluate
-from relax2xla.transform.cpu.integer_rows import form, integers_of, packed, unpacked
+from relax2xla.transform.cpu.integers.rows import form, integers_of, packed, unpacked
 from relax2xla.vm.pjrt import native_calls
 
 from . import native_programs

@@ -17,7 +17,7 @@ from relax2xla.kernels.norms import FAMILY, Norm, NormGradient
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
 from relax2xla.testing import evaluate
-from relax2xla.transform.cpu.call_norms import form
+from relax2xla.transform.cpu.calls.norms import form
 from relax2xla.vm.pjrt import native_calls
 
 from . import native_programs

@@ -19,7 +19,7 @@ from relax2xla.ir import Expr
 from relax2xla.kernels.onednn import choice
 from relax2xla.kernels.onednn.calls import FEATURES, FUSIONS
 from relax2xla.stablehlo import mlir
-from relax2xla.transform.cpu import call_depthwise
+from relax2xla.transform.cpu.calls import depthwise as call_depthwise
 from relax2xla.vm.pjrt import cache, onednn
 
 RNG = np.random.default_rng(3)

@@ -31,8 +31,8 @@ from relax2xla.kernels.products import (
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
 from relax2xla.testing import evaluate
-from relax2xla.transform.cpu import call_products
-from relax2xla.transform.cpu.call_products import Described, form
+from relax2xla.transform.cpu.calls import products as call_products
+from relax2xla.transform.cpu.calls.products import Described, form
 from relax2xla.vm.pjrt import native_calls
 
 from . import native_programs

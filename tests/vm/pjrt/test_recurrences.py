@@ -17,7 +17,7 @@ from relax2xla.kernels.recurrences import CELLS, FAMILY, Recurrence
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
 from relax2xla.testing import evaluate
-from relax2xla.transform.cpu.call_recurrences import form
+from relax2xla.transform.cpu.calls.recurrences import form
 from relax2xla.transform.pipeline import get_pipeline
 from relax2xla.vm.pjrt import native_calls
 

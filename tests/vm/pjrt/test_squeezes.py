@@ -16,7 +16,7 @@ from relax2xla.kernels.squeezes import FAMILY, GATES, Described, Excitation, Poo
 from relax2xla.runtime.compiler import has_compiler
 from relax2xla.runtime.native import NativeFunction
 from relax2xla.testing import evaluate
-from relax2xla.transform.cpu.call_squeezes import form
+from relax2xla.transform.cpu.calls.squeezes import form
 from relax2xla.vm.pjrt import native_calls
 
 from . import native_programs

@@ -1,0 +1,1 @@
+"""What functions in C++ and oneDNN compute: composites with their forms in rows."""

@@ -1,0 +1,1 @@
+"""Convolutions in other forms: sums of products, products of matrices, minimal filtering."""
