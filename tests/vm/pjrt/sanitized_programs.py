@@ -26,6 +26,8 @@ from relax2xla.kernels import (
     transposes,
 )
 from relax2xla.kernels.attention import MASKS
+from relax2xla.kernels.integers import calls as integers
+from relax2xla.kernels.integers.packing import Packing
 from relax2xla.kernels.native import Call, Family
 from relax2xla.kernels.recurrences import CELLS, Recurrence
 from relax2xla.vm.pjrt import native_calls
@@ -34,6 +36,7 @@ from . import (
     test_attention,
     test_depthwise,
     test_gradients,
+    test_integers,
     test_moments,
     test_norms,
     test_products,
@@ -126,6 +129,26 @@ def of_moments() -> Iterator[tuple[Call, list[Array]]]:
         yield call, test_moments.operands_of(call)
 
 
+def of_integers(by: Packing) -> Iterator[tuple[Call, list[Array]]]:
+    """Windows of bytes, what is added to their sums, products, pools, and rounding."""
+    for at, kind, dtype in itertools.product(
+        range(len(test_integers.WINDOWS)), ("uint8", "int8"), ("int32", "uint8")
+    ):
+        call = test_integers.convolution(at, by, kind, dtype)
+        weight, points = ("int8", False) if kind == "uint8" else ("uint8", True)
+        yield call, test_integers.convolution_operands(call, weight, points)
+    for at in (0, 2, 4, 5):
+        yield test_integers.with_added_bytes(at, by, "uint8", "int8")
+    for turned in (False, True):
+        yield test_integers.product_of("uint8", "int8", "uint8", turned)
+    yield test_integers.max_pool_of("int8")
+    for count in (1, 15, 1001):
+        yield from test_integers.sum_and_quantisation_of(count)
+
+
+# Where the code depends on how weights lie, by processor.
+_PACKINGS: Final = {"haswell": Packing(8, bytes=False), "skylake-avx512": Packing(16, bytes=False)}
+
 CASES: Final = {
     products.FAMILY: of_products,
     recurrences.FAMILY: of_recurrences,
@@ -141,10 +164,12 @@ CASES: Final = {
 
 def check(family: Family, processor: str) -> int:
     """Calls of a family; how many they were."""
-    count = 0
-    plain = native_calls.library(family, family.flags())
-    checked = native_calls.library(family, (*family.flags(), f"-march={processor}", *SANITIZED))
-    for call, operands in CASES[family]():
+    count, by = 0, _PACKINGS[processor]
+    of_bytes = family is integers.FAMILY
+    flags = by.flags if of_bytes else family.flags()
+    plain = native_calls.library(family, flags)
+    checked = native_calls.library(family, (*flags, f"-march={processor}", *SANITIZED))
+    for call, operands in of_integers(by) if of_bytes else CASES[family]():
         if max(x.size for x in operands) > _MOST:
             continue
         made, wanted = (
@@ -158,5 +183,5 @@ def check(family: Family, processor: str) -> int:
 
 
 if __name__ == "__main__":
-    for one in CASES:
+    for one in (*CASES, integers.FAMILY):
         sys.stdout.write(f"{one.name} {check(one, sys.argv[1])}\n")

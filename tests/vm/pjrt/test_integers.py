@@ -197,19 +197,26 @@ def test_factors_and_addends_of_channels(by: Packing) -> None:
     assert np.mean(apart != 0) < 0.001
 
 
+def with_added_bytes(
+    at: int, by: Packing, kind: str, rest: str
+) -> tuple[ConvolutionSum, list[Array]]:
+    """A convolution and what it takes, bytes of the dtype ``rest`` that are added among it."""
+    results = WINDOWS[at][2]
+    how = {"factors": results, "addends": results, "added": True}
+    call = ConvolutionSum.of(convolution(at, by, kind, "float32", **how), rest)
+    operands = convolution_operands(call, "int8", False)
+    zeros = np.append(operands[5], numbers(((), rest))).astype("int32")
+    scale = np.full(1, 0.03, "float32")
+    return call, [*operands[:5], zeros, numbers((call.result.shape, rest)), scale]
+
+
 @pytest.mark.parametrize("by", PACKINGS, ids=lambda p: p.name)
 @pytest.mark.parametrize("at", [0, 2, 4, 5])
 def test_bytes_that_are_added(at: int, by: Packing) -> None:
     """Behind factors and addends, in the places of the results: panels, groups, depthwise."""
     for kind, rest, relu in (("uint8", "int8", True), ("int8", "uint8", False)):
-        results = WINDOWS[at][2]
-        how = {"factors": results, "addends": results, "added": True}
-        call = ConvolutionSum.of(convolution(at, by, kind, "float32", **how), rest)
+        call, operands = with_added_bytes(at, by, kind, rest)
         assert call.problem() == ""
-        operands = convolution_operands(call, "int8", False)
-        zeros = np.append(operands[5], numbers(((), rest))).astype("int32")
-        scale = np.full(1, 0.03, "float32")
-        operands = [*operands[:5], zeros, numbers((call.result.shape, rest)), scale]
         made, rows = called(call, operands, by), evaluate(form(call), operands)
         np.testing.assert_allclose(made, rows, rtol=1e-6, atol=1e-5)
         bytes_ = replace(call, dtype="uint8", relu=relu)
@@ -229,22 +236,24 @@ def test_packing_is_undone(by: Packing) -> None:
         np.testing.assert_array_equal(values(unpacked(constant(weight), call.parts, by))[0], raw)
 
 
+def product_of(left: str, right: str, dtype: str, turned: bool) -> tuple[Product, list[Array]]:
+    """A product and what it takes."""
+    shape = (3, 21, 34) if turned else (3, 34, 21)
+    call = Product(Tensor((3, 13, 34), left), Tensor(shape, right), turned, dtype)
+    points = [int(numbers(((), k))) for k in (left, right, "uint8")]
+    scale = np.full(1, 0.0007, "float32")
+    return call, [*map(numbers, (call.left, call.right)), scale, np.array(points, "int32")]
+
+
 @pytest.mark.parametrize("by", PACKINGS, ids=lambda p: p.name)
 @pytest.mark.parametrize("turned", [False, True])
 def test_product(turned: bool, by: Packing) -> None:
-    shape = (3, 21, 34) if turned else (3, 34, 21)
     for left, right, dtype in (
         ("uint8", "int8", "int32"),
         ("int8", "uint8", "uint8"),
         ("uint8", "uint8", "float32"),
     ):
-        call = Product(Tensor((3, 13, 34), left), Tensor(shape, right), turned, dtype)
-        points = [int(numbers(((), k))) for k in (left, right, "uint8")]
-        operands = [
-            *map(numbers, (call.left, call.right)),
-            np.full(1, 0.0007, "float32"),
-            np.array(points, "int32"),
-        ]
+        call, operands = product_of(left, right, dtype, turned)
         np.testing.assert_array_equal(called(call, operands, by), evaluate(form(call), operands))
 
 
@@ -267,6 +276,17 @@ def test_sum_and_quantisation(count: int, by: Packing) -> None:
         x = (numbers(((count,), "int8")) * np.float32(0.35)).astype("float32")
         made = called(whole, [x, scales[2:], points[2:]], by)
         np.testing.assert_array_equal(made, rounded(x / scales[2], points[2], dtype))
+
+
+def sum_and_quantisation_of(count: int) -> list[tuple[Call, list[Array]]]:
+    """Both of so many numbers, and what they take."""
+    both = Sum(Tensor((count,), "uint8"), Tensor((count,), "int8"), "uint8", relu=True)
+    points, scales = np.array([3, -5, 9], "int32"), np.array([0.35, 1.05, 0.7], "float32")
+    whole = Quantisation(Tensor((count,), "float32"), "int8")
+    return [
+        (both, [numbers(both.a), numbers(both.b), scales, points]),
+        (whole, [numbers(((count,), "float32")), scales[2:], points[2:]]),
+    ]
 
 
 # The sums of quotients that are off by little, by more, and that are no numbers.
@@ -319,11 +339,15 @@ def test_quotients_are_of_divisions() -> None:
     assert (np.round(x * (np.float32(1) / scale)) != np.round(x / scale)).any()
 
 
+def max_pool_of(kind: str) -> tuple[MaxPool, list[Array]]:
+    """A pool and its image."""
+    image = Tensor((2, 9, 8, 21), kind)
+    return MaxPool(image, (3, 2), (2, 1), (1, 0, 1, 1), (1, 2)), [numbers(image)]
+
+
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 def test_max_pool(kind: str) -> None:
-    image = Tensor((2, 9, 8, 21), kind)
-    call = MaxPool(image, (3, 2), (2, 1), (1, 0, 1, 1), (1, 2))
-    x = [numbers(image)]
+    call, x = max_pool_of(kind)
     np.testing.assert_array_equal(called(call, x, packing()), evaluate(form(call), x))
 
 
