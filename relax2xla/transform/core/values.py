@@ -20,8 +20,8 @@ def tensor_of(value: Expr) -> Tensor | None:
 
 
 def number_of(value: Expr) -> float | None:
-    """The one number that a constant holds."""
-    if not isinstance(value, Constant) or value.data.size != 1:
+    """The one real number that a constant holds."""
+    if not isinstance(value, Constant) or value.data.size != 1 or value.data.dtype.kind == "c":
         return None
     return float(np.asarray(value.data).item())
 

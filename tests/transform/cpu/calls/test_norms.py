@@ -424,3 +424,19 @@ def test_training_of_layer_norms_in_torch(affine: bool, dtype: torch.dtype) -> N
             # Of numbers up to 39, which eager mode rounds to 8 bits more often.
             rtol, atol = (0.1, 0.5) if dtype == torch.bfloat16 else (1e-4, 1e-4)
             torch.testing.assert_close(got, wanted, rtol=rtol, atol=atol)
+
+
+def test_complex_numbers_are_no_rows_of_norms() -> None:
+    """Whose numbers, written out as those of a norm, are not compared with real ones."""
+    x = rx.Var("x", T((4, 32), "complex64"))
+
+    def body(x: rx.Expr) -> rx.Expr:
+        power = R.mean(R.multiply(x, x), axis=-1, keepdims=True)
+        root = R.sqrt(R.add(power, rx.const(1e-5 + 0j, "complex64")))
+        return R.multiply(x, R.divide(rx.const(1 + 0j, "complex64"), root))
+
+    mod = composites.of_params(body, [x])
+    given = (RNG.standard_normal((4, 32)) + 1j * RNG.standard_normal((4, 32))).astype("complex64")
+    made = np.asarray(rx.VirtualMachine(rx.build(mod, "cpu"))["main"](given))
+    wanted = given / np.sqrt((given * given).mean(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-4)
