@@ -65,15 +65,20 @@ def _step(call: Callable[..., Any], x: torch.Tensor) -> None:
     (made[0] if isinstance(made, tuple) else made).square().mean().backward()
 
 
-def measure(name: str, rounds: int) -> dict[str, list[float]]:
-    """Seconds of a step of each variant, in turn."""
+def _case(name: str) -> tuple[nn.Module, torch.Tensor]:
+    """A layer or a network in training mode, and what it is called with."""
     build, shape = CASES[name]
     torch.manual_seed(0)
     layer = build().train()
     for part in layer.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0  # random numbers are torch's in all variants
-    x = torch.randn(shape, requires_grad=shape[1] > 3)
+    return layer, torch.randn(shape, requires_grad=shape[1] > 3)
+
+
+def measure(name: str, rounds: int) -> dict[str, list[float]]:
+    """Seconds of a step of each variant, in turn."""
+    layer, x = _case(name)
     variants: dict[str, Callable[[], None]] = {"eager": lambda: _step(layer, x)}
     for backend in ("relax2xla", "inductor"):
         compiled: Any = torch.compile(copy.deepcopy(layer), backend=backend)
@@ -96,11 +101,8 @@ def measure_alone(name: str, rounds: int) -> list[float]:
 
 
 def _alone(name: str, rounds: int) -> None:
-    build, shape = CASES[name]
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    layer = build().train()
-    x = torch.randn(shape, requires_grad=shape[1] > 3)
+    layer, x = _case(name)
     times = interleaved(
         {"eager": lambda: _step(layer, x)}, rounds, warmup=2, untimed=1, clock=time.process_time
     )

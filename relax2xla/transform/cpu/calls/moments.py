@@ -200,7 +200,7 @@ class _Calls(Sites):
         """The bindings of a block, what has to be ahead of a sum right before that."""
         pairs = _Pairs(bindings)
         self.parts |= pairs.parts
-        due = {v for moved in pairs.moved.values() for v in moved}
+        due = pairs.due
         made: list[Binding] = []
         for b in bindings:
             made += [pairs.bindings[v] for v in pairs.moved.get(b.var, ())]
@@ -254,12 +254,22 @@ class _Pairs:
             elif name == "relax.sum":
                 for gradient, pair in self._sums(x, axes):
                     first = reductions.get(("relax.sum", gradient, axes))
-                    if first is not None and self._may_move(first, var):
-                        self._add(self._with_end(pair, first, var), first, var)
+                    if first is not None:
+                        self._add(pair, first, var)
+
+    @property
+    def due(self) -> set[Var]:
+        """What goes before a sum, and not where it stands."""
+        return {v for moved in self.moved.values() for v in moved}
 
     def _add(self, pair: _Pair, first: Var | None, second: Var) -> None:
+        """Note a pair, unless one of its values is another's: it would be moved to both."""
         if not pays(pair.described) or second in self.parts or first in self.parts:
             return
+        if pair.gradient is not None and first is not None:
+            if not self._may_move(first, second):
+                return
+            pair = self._with_end(pair, first, second)
         self.parts[second] = pair, 1
         if first is not None:
             self.parts[first] = pair, 0
@@ -287,16 +297,13 @@ class _Pairs:
 
     def _ahead(self, values: Sequence[Expr], sums: set[Var]) -> list[Var] | None:
         """What is bound behind ``sums`` and computes ``values``; None: it has read them."""
-        begin, moved = (
-            min(self._places[v] for v in sums),
-            {v for m in self.moved.values() for v in m},
-        )
+        begin, due = min(self._places[v] for v in sums), self.due
         found, todo = set[Var](), list(values)
         while todo:
             v = todo.pop()
             if v in sums:
                 return None
-            if self._places.get(v, -1) > begin and v not in found and v not in moved:
+            if self._places.get(v, -1) > begin and v not in found and v not in due:
                 if v not in self.bindings:
                     return None
                 assert isinstance(v, Var)
@@ -330,6 +337,8 @@ class _Pairs:
         """Whether a sum may stand right before another; if it has to, it is noted."""
         if self._places[first] < self._places[second]:
             if self._read.get(first, len(self._places)) <= self._places[second]:
+                return False
+            if first in self.due:  # another gradient's factor is made of it
                 return False
             self.moved[second] = [first]
         return True

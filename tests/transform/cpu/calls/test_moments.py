@@ -15,6 +15,7 @@ from torch import nn
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import processor
+from relax2xla.analysis import well_formed
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.kernels import moments
@@ -162,6 +163,27 @@ def test_two_gradients_that_share_a_factor() -> None:
 
     mod = function(body, PLANES, PLANES, *[(6,)] * 3)
     assert names(mod) == ["batch_gradient"] * 2
+    check(mod)
+
+
+@pytest.mark.parametrize("two", [False, True], ids=["of one gradient", "of each other"])
+def test_pairs_that_share_a_sum(two: bool) -> None:
+    """As two batch norms behind an addition: a sum is part of one pair, and bound once."""
+
+    def body(g: rx.Expr, x: rx.Expr, m: rx.Expr) -> Sequence[rx.Expr]:
+        first, left = R.sum(g, [0]), R.subtract(x, m)
+        if two:
+            g = R.subtract(g, m)
+            return R.sum(g, [0]), R.sum(left, [0]), R.sum(R.multiply(g, left), [0]), first
+        others = R.subtract(R.multiply(x, x), m)
+        return first, *(R.sum(R.multiply(g, v), [0]) for v in (left, others))
+
+    mod = function(body, (40, 6), (40, 6), (6,))
+    made = CallMoments()(mod)
+    assert well_formed(made)
+    variables = [b.var for b in bindings_of(made["main"].body)]
+    assert len(variables) == len(set(variables))
+    assert names(mod).count("sums") == 1
     check(mod)
 
 
