@@ -42,13 +42,13 @@ from relax2xla.transform.params.fold_batch_norm import FoldBatchNorm
 # What the default pipeline runs over the functions that the machine has specialised.
 STATIC: Final[tuple[type[Pass], ...]] = (
     ComputeInIntegers,
+    ConvolvePlanes,
     CallGivenProducts,
     ExpandFewChannels,
     CallAttention,
     CallDepthwise,
     CallGradients,
     CallOneDnn,
-    ConvolvePlanes,
     ExpandDepthwise,
     GatherWindows,
     GatherPads,
@@ -140,6 +140,8 @@ def default(
         if at_load:
             passes.append(PointwisePlanes())
         passes.append(ChannelsLast(layout, weights_at_load=at_load))
+    # Before convolutions of planes get other forms, where shapes are known already.
+    passes.append(ConvolvePlanes())
     if at_load:
         passes.append(CallRecurrences())
     if may_call:

@@ -21,6 +21,8 @@ ATEN: Any = torch.ops.aten
 # Larger windows, and more terms in the sums of all places, make programs that take long to compile.
 MAX_TAPS = 49
 MAX_TERMS = 512
+# Deeper windows of volumes are not taken as planes of more channels.
+MAX_DEPTH = 16
 # More copies of an edge are added up by a sum of their own.
 MAX_COPIES = 4
 # Channels from which the transposition that makes them last pays.
@@ -76,7 +78,7 @@ def convolution_backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """By the input, the weight and the bias; None where ``output_mask`` does not ask for it."""
     rank = x.ndim - 2
-    window = [_each(v, rank) for v in (stride, padding, dilation)]
+    window = (_each(stride, rank), _each(padding, rank), _each(dilation, rank))
     to_input = to_weight = to_bias = None
     one, other = (grad, x) if transposed else (x, grad)
     # Those of planes, and of lines by their weight, have forms of their own that are as fast.
@@ -88,9 +90,7 @@ def convolution_backward(
     if output_mask[0] and to_input is None:
         to_input = _input_gradient(grad, x, weight, window, transposed, groups)
     if output_mask[1] and to_weight is None:
-        alone = _is_one(one, other, weight, window[2], groups)
-        by: Any = torch.ops.relax2xla_gradients.weight if alone else _weight_gradient
-        to_weight = by(one, other, weight, *window, groups)
+        to_weight = _weight_gradient(one, other, weight, *window, groups)
     if output_mask[2]:
         to_bias = grad.sum([0, *range(2, grad.ndim)])
     return to_input, to_weight, to_bias
@@ -141,8 +141,8 @@ def _input_gradient(
 ) -> Tensor:
     """A convolution of the other direction.
 
-    XLA has a slow one only for groups, and for three axes unless windows lie side by side: there,
-    one of the same direction, of the gradient with zeros in between, by the kernel turned around.
+    For groups, and for three axes without steps, one of the same direction, of the gradient with
+    zeros in between, by the kernel turned around.
     """
     rank, zeros = x.ndim - 2, [0] * (x.ndim - 2)
     stride, padding, dilation = window
@@ -155,7 +155,7 @@ def _input_gradient(
             x.shape[2:], grad.shape[2:], stride, padding, spans, strict=True
         )
     ]
-    if groups == 1 and (rank != 3 or _side_by_side(weight, window, groups)):
+    if groups == 1 and (rank != 3 or max(stride) > 1):
         return ATEN.convolution(grad, weight, None, *window, True, missing, groups)
     for axis, step in enumerate(stride, 2):
         grad = _spread(grad, step, axis)
@@ -173,6 +173,58 @@ def _input_gradient(
 
 
 def _weight_gradient(
+    x: Tensor,
+    grad: Tensor,
+    weight: Tensor,
+    stride: Sequence[Any],
+    padding: Sequence[Any],
+    dilation: Sequence[Any],
+    groups: int,
+) -> Tensor:
+    """As one operator, of planes, or in others."""
+    if _is_one(x, grad, weight, dilation, groups):
+        one: Any = torch.ops.relax2xla_gradients.weight
+        return one(x, grad, weight, stride, padding, dilation, groups)
+    if x.ndim == 5:
+        made = _in_depth(x, grad, weight, stride, padding, dilation, groups)
+        if made is not None:
+            return made
+    return _by_places(x, grad, weight, stride, padding, dilation, groups)
+
+
+def _in_depth(
+    x: Tensor,
+    grad: Tensor,
+    weight: Tensor,
+    stride: Sequence[Any],
+    padding: Sequence[Any],
+    dilation: Sequence[Any],
+    groups: int,
+) -> Tensor | None:
+    """Of the weight of volumes as that of planes, with the channels of all slices under the window.
+
+    None where that of the planes is no operator of its own, or where a window is deep.
+    """
+    (many, each, depth, *window), slices = weight.shape, grad.shape[2]
+    if depth > MAX_DEPTH:
+        return None
+    x, grad = (v.transpose(1, 2) for v in (x, grad))
+    ahead, step, apart = padding[0], stride[0], dilation[0]
+    x = ATEN.constant_pad_nd(x, [0, 0] * 3 + [ahead, ahead])
+    ends = [at * apart + (slices - 1) * step + 1 for at in range(depth)]
+    under = [ATEN.slice.Tensor(x, 1, end - (slices - 1) * step - 1, end, step) for end in ends]
+    # Each group has its channels of one slice behind those of the slice before.
+    rows = torch.cat([v.unflatten(2, (groups, each)) for v in under], 3)
+    rows, grad = rows.flatten(2, 3).flatten(0, 1), grad.flatten(0, 1)
+    planes = weight.transpose(1, 2).reshape(many, depth * each, *window)
+    if not _is_one(rows, grad, planes, dilation[1:], groups):
+        return None
+    around = (stride[1:], padding[1:], dilation[1:])
+    made = _weight_gradient(rows, grad, planes, *around, groups)
+    return made.unflatten(1, (depth, each)).transpose(1, 2)
+
+
+def _by_places(
     x: Tensor,
     grad: Tensor,
     weight: Tensor,

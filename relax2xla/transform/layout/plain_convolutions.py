@@ -17,28 +17,25 @@ the weight where there are few pixels. One core with AVX-512, steps of 2:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from relax2xla import op as R
 from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, rewrite, rule
 from relax2xla.ir import Call, Expr, Function, IRModule
 from relax2xla.ir.op import call_attrs
+from relax2xla.op.shared.spatial import SPATIAL
 from relax2xla.transform.core import FunctionPass, PassContext, register
 from relax2xla.transform.core.values import tensor_of
 from relax2xla.transform.layout.propagation import dims_of
-from relax2xla.transform.layout.transposed import Transposed, transposed, turned_around
+from relax2xla.transform.layout.transposed import (
+    CONVOLUTIONS,
+    Transposed,
+    transposed,
+    turned_around,
+)
 
 _x, _w = wildcard(), wildcard()
-# The attributes of those that are one convolution of planes.
-_PLAIN: Final[Mapping[str, Any]] = {
-    "strides": (1, 1),
-    "output_padding": (0, 0),
-    "data_layout": "NCHW",
-    "kernel_layout": "IOHW",
-    "out_layout": "NCHW",
-}
 # More convolutions, and more blocks that are added, make programs that take long to compile.
 _MOST: Final = 16
 # Channels of the result up to which blocks are faster than phases, each a convolution: 0.9 of the
@@ -53,12 +50,11 @@ _FEW_PIXELS: Final = 0.25
 
 @register(opt_level=2, platform="cpu")
 class PlainConvolutions(FunctionPass):
-    """Write transposed convolutions as ``nn.conv2d`` with steps of 1, in NCHW and IOHW or alike.
+    """Write transposed convolutions as convolutions with steps of 1, in NCHW and IOHW or alike.
 
-    Those of lines and planes with steps of 1, where the window is known and what is cut off at the
-    borders is less than it. Those with steps, also of volumes if the window is no wider than these,
-    where all sizes but the batch are known, without dilation. Not of planes, of which each group
-    has one. Exact up to the order of the additions.
+    Those with steps of 1, where the window is known and what is cut off at the borders is less than
+    it. Those with steps where all sizes but the batch are known, without dilation. Not of planes,
+    of which each group has one. Exact up to the order of the additions.
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
@@ -97,11 +93,13 @@ def _lines(m: Match) -> Expr | None:
 
 @rule(is_op("relax.nn.conv3d_transpose")(_x, _w))
 def _volumes(m: Match) -> Expr | None:
-    """Those whose blocks do not overlap; ConvolvePlanes has as fast a form of others."""
+    """Those whose blocks do not overlap as such, others as phases, each a convolution."""
     found = transposed(m.call, m.bind)
-    if found is None or found.groups > 1 or max(found.strides) == 1 or max(found.blocks) > 1:
-        return None
-    return found.by_blocks()
+    if found is None or max(found.strides) == 1:
+        return _plain(m.call)
+    if found.groups == 1 and max(found.blocks) == 1:
+        return found.by_blocks()
+    return found.by_phases() if math.prod(found.strides) <= _MOST else None
 
 
 def _of_planes(m: Match, call: Call) -> Expr | None:
@@ -130,14 +128,21 @@ def _measured(t: Transposed, constant: bool) -> Expr | None:
 def _plain(call: Call) -> Expr | None:
     """As one convolution, with steps of 1 and where what is cut off is less than the window."""
     attrs, weight = call_attrs(call), tensor_of(call.args[1])
-    if weight is None or any(attrs[name] != value for name, value in _PLAIN.items()):
+    if weight is None:
+        return None
+    rank = len(weight.shape) - 2
+    layout = tuple(attrs[name] for name in ("data_layout", "kernel_layout", "out_layout"))
+    data = f"NC{SPATIAL[rank]}"
+    if layout != (data, f"IO{SPATIAL[rank]}", data):
+        return None
+    if max(*attrs["strides"]) > 1 or any(attrs["output_padding"]):
         return None
     dilation, cut = attrs["dilation"], attrs["padding"]
     window = weight.shape[2:] * 2
     around = [d * (k - 1) - c for d, k, c in zip(dilation * 2, window, cut, strict=True)]
     if min(around) < 0:
         return None
-    return R.nn.conv2d(
+    return CONVOLUTIONS[rank](
         call.args[0],
         turned_around(call.args[1], attrs["groups"]),
         padding=around,

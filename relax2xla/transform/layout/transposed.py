@@ -30,6 +30,8 @@ from relax2xla.transform.core.values import tensor_of
 from relax2xla.transform.layout.propagation import dims_of
 
 Bind = Callable[[str, Expr], Expr]
+# By how many axes of space there are.
+CONVOLUTIONS = {2: R.nn.conv2d, 3: R.nn.conv3d}
 
 
 class _Phase(NamedTuple):
@@ -74,24 +76,24 @@ class Transposed:
 
     # -- phases ----------------------------------------------------------------------------------
     def by_phases(self) -> Expr | None:
-        """As a convolution for each phase, of planes; None where one has no taps, or does not read
-        all of the image.
+        """As a convolution for each phase; None where one has no taps, or does not read all of the
+        image.
         """
+        rank = len(self.space)
         many = [-(-size // step) for size, step in zip(self.made, self.strides, strict=True)]
-        rows, columns = (self._phases(axis, many[axis]) for axis in (0, 1))
+        phases = [self._phases(axis, many[axis]) for axis in range(rank)]
         covers = all(k >= step for k, step in zip(self.window, self.strides, strict=True))
-        if not covers or min(n for p in (*rows, *columns) for n in p[1:]) < 0:
+        if not covers or min(n for axis in phases for p in axis for n in p[1:]) < 0:
             return None
         turned = self.bind("turned", turned_around(self.weight, self.groups))
         parts: list[Expr] = []
-        for row, column in product(rows, columns):
-            taps = R.strided_slice(
-                turned, [2, 3], [row.tap, column.tap], [*self.window], [*self.strides]
-            )
-            around = (row.before, column.before, row.after, column.after)
-            made = R.nn.conv2d(self.image, taps, padding=around, groups=self.groups)
-            parts.append(self.bind("phase", R.permute_dims(made, (0, 2, 3, 1))))
-        return R.permute_dims(self._interleaved(parts, many), (0, 3, 1, 2))
+        for at in product(*phases):
+            first = [p.tap for p in at]
+            taps = R.strided_slice(turned, range(2, 2 + rank), first, self.window, self.strides)
+            around = [p.before for p in at] + [p.after for p in at]
+            made = CONVOLUTIONS[rank](self.image, taps, padding=around, groups=self.groups)
+            parts.append(self.bind("phase", R.permute_dims(made, (0, *range(2, 2 + rank), 1))))
+        return R.permute_dims(self._interleaved(parts, many), (0, 1 + rank, *range(1, 1 + rank)))
 
     def _phases(self, axis: int, many: int) -> list[_Phase]:
         """Those of an axis, in the order in which they interleave, each of as ``many`` places."""
@@ -105,14 +107,15 @@ class Transposed:
         return found
 
     def _interleaved(self, parts: list[Expr], many: list[int]) -> Expr:
-        (rows, columns), (down, right) = many, self.strides
-        shape = (self.batch, rows, 1, columns, 1, self.results)
-        apart = [R.reshape(part, shape) for part in parts]
-        joined = [R.concat(apart[i * right : (i + 1) * right], axis=4) for i in range(down)]
-        whole = R.reshape(
-            R.concat(joined, axis=2), (self.batch, rows * down, columns * right, self.results)
-        )
-        return R.strided_slice(whole, [1, 2], [0, 0], [*self.made])
+        apart = [n for places in many for n in (places, 1)]
+        joined = [R.reshape(part, (self.batch, *apart, self.results)) for part in parts]
+        for axis, step in reversed([*enumerate(self.strides)]):
+            along = [joined[i : i + step] for i in range(0, len(joined), step)]
+            joined = [R.concat(those, axis=2 + 2 * axis) for those in along]
+        sizes = [places * step for places, step in zip(many, self.strides, strict=True)]
+        whole = R.reshape(joined[0], (self.batch, *sizes, self.results))
+        axes = [*range(1, 1 + len(sizes))]
+        return R.strided_slice(whole, axes, [0] * len(sizes), [*self.made])
 
     # -- blocks ----------------------------------------------------------------------------------
     def by_blocks(self) -> Expr:
@@ -194,17 +197,18 @@ def transposed(call: Call, bind: Bind) -> Transposed | None:
 
 
 def turned_around(weight: Expr, groups: int) -> Expr:
-    """The weight of a convolution of planes, of that of a transposed one: turned, as OIHW."""
+    """The weight of a convolution, of that of a transposed one: turned, results before channels."""
     given = tensor_of(weight)
     assert given is not None
     channels, results, *window = given.shape
+    space = range(2, 2 + len(window))
     if groups > 1:
         apart = R.reshape(weight, (groups, channels // groups, results, *window))
-        turned = R.permute_dims(apart, (0, 2, 1, 3, 4))
+        turned = R.permute_dims(apart, (0, 2, 1, *(a + 1 for a in space)))
         weight = R.reshape(turned, (groups * results, channels // groups, *window))
     else:
-        weight = R.permute_dims(weight, (1, 0, 2, 3))
-    for axis, size in zip((2, 3), window, strict=True):
+        weight = R.permute_dims(weight, (1, 0, *space))
+    for axis, size in zip(space, window, strict=True):
         weight = R.flip(weight, axis) if size > 1 else weight
     return weight
 

@@ -37,6 +37,11 @@ def conv(x: rx.Expr, out: int, size: int, **kw: object) -> rx.Expr:
     return R.nn.conv2d(x, weight(out, channels, size, size), **kw)
 
 
+def volume(x: rx.Expr, out: int, size: int, **kw: object) -> rx.Expr:
+    channels = x.struct_info.dims[1]
+    return R.nn.conv3d(x, weight(out, channels, size, size, size), **kw)
+
+
 def depthwise(x: rx.Expr) -> rx.Expr:
     channels = x.struct_info.dims[1]
     return R.nn.conv2d(x, weight(channels, 1, 3, 3), padding=1, groups=channels)
@@ -98,15 +103,31 @@ def module(body: Callable[[rx.Expr], rx.Expr], dims: tuple[object, ...]) -> rx.I
     return builder.get()
 
 
-# The reshape of "flatten" fixes the batch.
-CASES = [(n, s) for n in NETWORKS for s in (False, True) if not (s and n == "flatten")]
+VOLUMES: dict[str, Callable[[rx.Expr], rx.Expr]] = {
+    "volume": lambda x: R.nn.relu(normalised(volume(x, 8, 3, padding=1), 8)),
+    "volume with steps": lambda x: volume(volume(x, 8, 2, strides=(1, 2, 2)), 5, 1, strides=2),
+    "volume, pooled": lambda x: R.nn.avg_pool3d(
+        R.nn.max_pool3d(volume(x, 8, 2), pool_size=3, strides=1, padding=1), pool_size=2
+    ),
+    "mean of a volume": lambda x: R.mean(volume(x, 8, 3), axis=[2, 3, 4]),
+    "transposed volume": lambda x: R.nn.conv3d_transpose(
+        volume(x, 8, 1), weight(8, 3, 3, 3, 3), strides=2, padding=1, output_padding=1
+    ),
+    "slices as planes": lambda x: conv(
+        R.reshape(R.permute_dims(volume(x, 8, 2), [0, 2, 1, 3, 4]), (-1, 8, 8, 8)), 4, 3
+    ),
+}
+# Reshapes of "flatten" and of slices fix the batch.
+FIXED = ("flatten", "slices as planes")
+CASES = [(n, s) for n in (*NETWORKS, *VOLUMES) for s in (False, True) if not (s and n in FIXED)]
 
 
 @pytest.mark.parametrize(("name", "symbolic"), CASES)
 def test_the_pipeline_keeps_the_results(name: str, symbolic: bool) -> None:
     batch = rx.tir.Var("n") if symbolic else 2
-    mod = module(NETWORKS[name], (batch, 4, 9, 9))
-    x = RNG.standard_normal((2, 4, 9, 9)).astype("f")
+    shape = (4, 3, 9, 9) if name in VOLUMES else (4, 9, 9)
+    mod = module({**NETWORKS, **VOLUMES}[name], (batch, *shape))
+    x = RNG.standard_normal((2, *shape)).astype("f")
     plain = rx.VirtualMachine(rx.build(mod, relax_pipeline="zero"))["main"](x)
     fast = rx.VirtualMachine(rx.build(mod))["main"](x)
     for a, b in zip(*[v if isinstance(v, tuple) else (v,) for v in (plain, fast)], strict=True):
@@ -141,16 +162,25 @@ def names(func: rx.Function) -> list[str]:
     return [b.value.op.name for b in bindings_of(func.body) if isinstance(b.value, rx.Call)]
 
 
-@pytest.mark.parametrize("norm", [lambda x: normalised(x, 8), group_normalised])
+@pytest.mark.parametrize(
+    ("norm", "convolved", "space"),
+    [
+        (lambda x: normalised(x, 8), conv, (9, 9)),
+        (group_normalised, conv, (9, 9)),
+        (lambda x: normalised(x, 8), volume, (5, 9, 9)),
+    ],
+)
 def test_a_chain_of_convolutions_is_transposed_once_each_way(
     norm: Callable[[rx.Expr], rx.Expr],
+    convolved: Callable[..., rx.Expr],
+    space: tuple[int, ...],
 ) -> None:
     def body(x: rx.Expr) -> rx.Expr:
         for _ in range(3):
-            x = R.nn.relu(norm(conv(x, 8, 3, padding=1)))
+            x = R.nn.relu(norm(convolved(x, 8, 3, padding=1)))
         return x
 
-    mod = get_pipeline("default")(module(body, (1, 4, 9, 9)))
+    mod = get_pipeline("default")(module(body, (1, 4, *space)))
     func = lift_weights({"main": mod["main"]})["main"].main
     activations = [
         b.value

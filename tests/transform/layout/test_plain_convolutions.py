@@ -30,6 +30,8 @@ PLAIN: list[Case] = [
     ((2, 6, 5, 5), (6, 2, 3, 3), {"groups": 3, "padding": 1}),
     ((2, 6, 9), (6, 5, 3), {"padding": 1}),
     ((2, 6, 9), (6, 2, 3), {"groups": 3, "dilation": 2}),
+    ((1, 4, 3, 5, 4), (4, 3, 2, 3, 3), {"padding": (1, 0, 2), "dilation": (1, 2, 1)}),
+    ((2, 4, 3, 3, 3), (4, 3, 3, 2, 1), {"groups": 2}),
 ]
 # Taps per step: as many each (4x4 by 2), 1, 2, 2 and 4 (3x3 by 2), none for some (1x1, 2x1 by 3).
 BLOCKS: list[Case] = [
@@ -57,6 +59,9 @@ PHASES: list[Case] = [
     ((1, 6, 9), (6, 18, 4), {"strides": 2, "padding": 1}),
     ((2, 6, 5, 4), (6, 3, 4, 4), {"strides": 2, "padding": 1, "groups": 3}),
     ((2, 6, 5, 4), (6, 3, 2, 2), {"strides": 2, "groups": 2}),
+    ((1, 4, 3, 3, 3), (4, 3, 3, 3, 3), {"strides": 2, "padding": 1, "output_padding": 1}),
+    ((2, 4, 3, 5, 4), (4, 3, 4, 3, 2), {"strides": (2, 1, 2), "padding": (1, 1, 0)}),
+    ((1, 4, 3, 3, 3), (4, 3, 2, 2, 2), {"strides": 2, "groups": 2}),
 ]
 OTHERS: list[Case] = [
     ((1, 4, 7, 7), (4, 3, 3, 3), {"strides": 2, "dilation": 2}),
@@ -67,8 +72,9 @@ OTHERS: list[Case] = [
     ((1, 7, 7, 4), (4, 3, 3, 3), {"data_layout": "NHWC"}),
     ((1, 7, 7, 4), (4, 3, 3, 3), {"data_layout": "NHWC", "strides": 2}),
     ((1, 7, 4), (4, 3, 3), {"data_layout": "NWC"}),
-    ((1, 4, 3, 3, 3), (4, 3, 3, 3, 3), {"strides": 2}),
-    ((1, 4, 3, 3, 3), (4, 3, 2, 2, 2), {"strides": 2, "groups": 2}),
+    ((1, 4, 3, 3, 3), (4, 3, 3, 3, 3), {"strides": 2, "dilation": 2}),
+    ((1, 4, 3, 3, 3), (4, 3, 1, 2, 2), {"strides": 2, "groups": 2}),
+    ((1, 4, 3, 3, 3), (4, 3, 2, 2, 2), {"padding": 2}),
 ]
 
 
@@ -113,9 +119,14 @@ def check(case: Case, constant: bool = False) -> list[str]:
     return convolutions(made)
 
 
+def plain(case: Case) -> str:
+    """The operator that it becomes: lines become planes."""
+    return f"conv{max(2, len(case[0]) - 2)}d"
+
+
 @pytest.mark.parametrize("case", PLAIN, ids=range(len(PLAIN)))
 def test_with_steps_of_1_they_are_one_convolution(case: Case) -> None:
-    assert check(case) == ["conv2d"]
+    assert check(case) == [plain(case)]
 
 
 @pytest.mark.parametrize("constant", [False, True])
@@ -128,7 +139,7 @@ def test_one_product_has_all_blocks(case: Case, constant: bool) -> None:
 def test_each_phase_is_a_convolution(case: Case) -> None:
     strides = case[2]["strides"]
     phases = strides ** (len(case[0]) - 2) if isinstance(strides, int) else math.prod(strides)
-    assert check(case, constant=True) == ["conv2d"] * phases
+    assert check(case, constant=True) == [plain(case)] * phases
 
 
 def test_weights_that_are_given_are_turned_for_many_pixels_alone() -> None:

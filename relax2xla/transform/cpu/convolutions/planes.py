@@ -8,7 +8,11 @@ steps of 2 takes 988 ms and 4 ms. A depthwise window of 3 on 64 channels of 4,00
 
 from __future__ import annotations
 
-from relax2xla.ir import Call, Expr, Function, IRModule, const
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from relax2xla.ir import Call, Expr, Function, IRModule, Tuple, Var, const
 from relax2xla.transform.core import FunctionPass, PassContext, register
 from relax2xla.transform.cpu.convolutions.windows import (
     MAX_TAPS,
@@ -20,13 +24,18 @@ from relax2xla.transform.cpu.convolutions.windows import (
 
 # Deeper windows make programs that take long to compile.
 MAX_DEPTH = 16
+# Numbers of an image that has as many channels as the window is deep times as many.
+MAX_JOINED = 1 << 24
+_VOLUMES = (("NCDHW", "OIDHW", "NCDHW"), ("NDHWC", "DHWIO", "NDHWC"))
+# Of a kernel in OIDHW, as DHWIO has them.
+_KERNEL = [2, 3, 4, 1, 0]
 
 
 @register(opt_level=2, stage="static", platform="cpu")
 class ConvolvePlanes(FunctionPass):
     """Rewrite ``nn.conv3d``, ``nn.conv3d_transpose`` and depthwise ``nn.conv1d``, static shapes.
 
-    In the layouts NCDHW and NCW. Exact up to the order of the additions.
+    In the layouts NCDHW, NDHWC and NCW. Exact up to the order of the additions.
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
@@ -60,43 +69,79 @@ def _line(c: Convolution) -> Call | None:
 
 def _volume(c: Convolution) -> Call | None:
     """Slices of the image along the depth stand in the batch, with channels last."""
-    if c.layouts != ("NCDHW", "OIDHW", "NCDHW") or c.weight[2] > MAX_DEPTH:
+    if c.layouts not in _VOLUMES:
         return None
-    (batch, channels, _, *space), (out, _, *window) = c.image, c.weight
+    last = c.layouts == _VOLUMES[1]
+    image: Expr = c.call.args[0]
+    kernel: Expr = c.call.args[1]
+    if not last:
+        image = c.bind("last", op("permute_dims", image, [0, 2, 3, 4, 1]))
+        kernel = c.bind("kernels", op("permute_dims", kernel, _KERNEL))
+    made = _in_depth(c, image, kernel)
+    if made is None:
+        return None
+    shaped = op("reshape", c.bind("planes", made), _last(c.result, last))
+    return shaped if last else op("permute_dims", c.bind("volume", shaped), [0, 4, 1, 2, 3])
+
+
+def _last(dims: Sequence[int], last: bool) -> list[int]:
+    """The sizes of an image with its channels last."""
+    batch, *rest = dims
+    return [batch, *rest] if last else [batch, *rest[1:], rest[0]]
+
+
+def _in_depth(c: Convolution, image: Expr, kernel: Expr) -> Call | None:
+    """The convolution of an image in NDHWC by a kernel in DHWIO, as planes or lines of these."""
+    last = c.layouts == _VOLUMES[1]
+    batch, deep, *space, channels = _last(c.image, last)
+    depth, *window, each, out = c.weight if last else [c.weight[a] for a in _KERNEL]
     front, top, left, back, bottom, right = c.attrs["padding"]
     (step, *strides), (apart, *dilation) = c.attrs["strides"], c.attrs["dilation"]
-    depth = c.result[2]
-    image: Expr = c.bind("last", op("permute_dims", c.call.args[0], [0, 2, 3, 4, 1]))
+    slices, groups = _last(c.result, last)[1], c.attrs["groups"]
+    around = (top, left, bottom, right)
+
+    def plane(x: Expr, k: Expr, **attrs: Any) -> Call:
+        given = {"strides": strides, "padding": around, "dilation": dilation, "groups": groups}
+        layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+        return op("nn.conv2d", x, k, **{**given, **layouts, **attrs})
+
+    if [*window, *strides] == [1] * 4 and not any(around) and depth > 1:
+        # What has no extent in the plane has one of a plane of depth by pixels.
+        flat = c.bind("flat", op("reshape", image, (batch, deep, math.prod(space), channels)))
+        return plane(
+            flat,
+            c.bind("kernel", op("reshape", kernel, (depth, 1, each, out))),
+            strides=(step, 1),
+            padding=(front, 0, back, 0),
+            dilation=(apart, 1),
+        )
+    if depth > MAX_DEPTH:
+        return None
     if front or back:
         image = c.bind("pad", op("nn.pad", image, [0, 0, front, back, *[0] * 6]))
-    kernels = c.bind("kernels", op("permute_dims", c.call.args[1], [2, 3, 4, 1, 0]))
-    # What has no extent in the plane is a product of matrices.
-    ahead = [*strides, *window[1:]] == [1] * 4 and not any((top, left, bottom, right))
-    product = ahead and c.attrs["groups"] == 1
+
+    def under(at: int, *shape: int) -> Var:
+        """The slices under a place in the depth of the window."""
+        first, end = at * apart, at * apart + (slices - 1) * step + 1
+        made = c.bind("under", slice_of(image, [1], [first], [end], [step]))
+        return c.bind("slices", op("reshape", made, (batch * slices, *space, *shape)))
+
+    joined = depth * batch * slices * math.prod(space) * channels
+    if depth == 1 or (each > 1 and joined <= MAX_JOINED):
+        # Each group has its channels of one slice behind those of the slice before.
+        rows = under(0, channels)
+        if depth > 1:
+            parts = [under(at, groups, each) for at in range(depth)]
+            rows = c.bind("joined", op("concat", Tuple(parts), axis=-1))
+            rows = c.bind("rows", op("reshape", rows, (-1, *space, depth * channels)))
+            kernel = c.bind("turned", op("permute_dims", kernel, [1, 2, 0, 3, 4]))
+        return plane(rows, c.bind("kernel", op("reshape", kernel, (*window, depth * each, out))))
     total: Call | None = None
-    for at in range(window[0]):
-        first = at * apart
-        under = slice_of(image, [1], [first], [first + (depth - 1) * step + 1], [step])
-        planes = c.bind("planes", op("reshape", c.bind("under", under), (-1, *space, channels)))
-        tap = c.bind("tap", slice_of(kernels, [0], [at], [at + 1], [1]))
-        if product:
-            made = op("matmul", planes, c.bind("kernel", op("reshape", tap, (channels, out))))
-        else:
-            made = op(
-                "nn.conv2d",
-                planes,
-                c.bind("kernel", op("squeeze", tap, [0])),
-                strides=strides,
-                padding=(top, left, bottom, right),
-                dilation=dilation,
-                groups=c.attrs["groups"],
-                data_layout="NHWC",
-                kernel_layout="HWIO",
-            )
+    for at in range(depth):
+        tap = c.bind("tap", slice_of(kernel, [0], [at], [at + 1], [1]))
+        made = plane(under(at, channels), c.bind("kernel", op("squeeze", tap, [0])))
         total = _added(c, total, made)
-    assert total is not None
-    shaped = op("reshape", c.bind("sum", total), (batch, depth, *c.result[3:], out))
-    return op("permute_dims", c.bind("volume", shaped), [0, 4, 1, 2, 3])
+    return total
 
 
 def _transposed(c: Convolution) -> Call | None:

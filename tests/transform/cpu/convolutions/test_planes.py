@@ -13,7 +13,9 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
+from relax2xla.transform import ChannelsLast
 from relax2xla.transform.core import run_on_function
+from relax2xla.transform.cpu.convolutions import planes
 from relax2xla.transform.cpu.convolutions.planes import ConvolvePlanes
 
 RNG = np.random.default_rng(3)
@@ -32,6 +34,14 @@ CASES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
         {"strides": (2, 1, 3), "dilation": (3, 2, 1), "padding": (2, 2, 1)},
     ),
     "groups": ("conv3d", (1, 4, 4, 5, 5), (6, 2, 3, 3, 3), {"groups": 2, "padding": (1, 1, 1)}),
+    "groups and steps": (
+        "conv3d",
+        (2, 6, 7, 5, 6),
+        (4, 3, 3, 1, 2),
+        {"groups": 2, "strides": (2, 1, 2), "dilation": (2, 1, 1), "padding": (2, 0, 1)},
+    ),
+    "steps in the plane": ("conv3d", (1, 3, 4, 5, 5), (4, 3, 3, 1, 1), {"strides": (1, 2, 1)}),
+    "of one slice": ("conv3d", (2, 3, 4, 5, 5), (4, 3, 1, 3, 3), {"padding": (1, 1, 1)}),
     "depthwise": ("conv3d", (1, 4, 4, 5, 5), (4, 1, 3, 3, 3), {"groups": 4}),
     "along the depth alone": ("conv3d", (2, 3, 6, 4, 5), (4, 3, 3, 1, 1), {"padding": (1, 0, 0)}),
     "of one place": ("conv3d", (2, 3, 4, 4, 5), (4, 3, 1, 1, 1), {"strides": (2, 1, 1)}),
@@ -85,15 +95,41 @@ def function(name: str) -> tuple[rx.Function, list[np.ndarray], np.ndarray]:
     return builder.get()["main"], args, expected
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_results_are_torchs(name: str) -> None:
+VOLUMES = [name for name, (kind, *_) in CASES.items() if kind == "conv3d"]
+
+
+@pytest.mark.parametrize(
+    ("name", "last"), [*((n, False) for n in CASES), *((n, True) for n in VOLUMES)]
+)
+def test_results_are_torchs(name: str, last: bool) -> None:
+    """``last``: after a pass that puts channels last."""
     func, args, expected = function(name)
-    made = run_on_function([ConvolvePlanes()], func, "main")
+    before = [ChannelsLast(pointwise_as_matmul=False)] if last else []
+    made = run_on_function([*before, ConvolvePlanes()], func, "main")
     values = [b.value for b in bindings_of(made.body) if isinstance(b, rx.VarBinding)]
     assert not any(is_op(v, f"relax.nn.{kind}") for v in values for kind in CALLS)
     assert made.ret_struct_info == func.ret_struct_info
     found = rx.testing.evaluate(made, args)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_wide_window_of_a_large_image_is_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image with as many channels as there are slices would take too much memory."""
+    func, args, expected = function("groups and steps")
+    monkeypatch.setattr(planes, "MAX_JOINED", 0)
+    made = run_on_function([ConvolvePlanes()], func, "main")
+    values = [b.value for b in bindings_of(made.body)]
+    assert sum(is_op(v, "relax.nn.conv2d") for v in values) == 3
+    found = rx.testing.evaluate(made, args)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_one_convolution_has_all_of_a_window() -> None:
+    for name in VOLUMES:
+        made = run_on_function([ConvolvePlanes()], function(name)[0], "main")
+        values = [b.value for b in bindings_of(made.body)]
+        convolutions = sum(is_op(v, "relax.nn.conv2d") for v in values)
+        assert convolutions == (3 if name == "depthwise" else 1), name
 
 
 def test_what_stays() -> None:
