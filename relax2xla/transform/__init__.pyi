@@ -34,6 +34,7 @@ from relax2xla.transform.cpu.calls.onednn import CallOneDnn as CallOneDnn
 from relax2xla.transform.cpu.calls.products import CallGivenProducts as CallGivenProducts
 from relax2xla.transform.cpu.calls.products import CallProducts as CallProducts
 from relax2xla.transform.cpu.calls.recurrences import CallRecurrences as CallRecurrences
+from relax2xla.transform.cpu.calls.slices import CallSlices as CallSlices
 from relax2xla.transform.cpu.calls.squeezes import CallSqueezes as CallSqueezes
 from relax2xla.transform.cpu.calls.transposes import CallTransposes as CallTransposes
 from relax2xla.transform.cpu.convolutions.depthwise import ExpandDepthwise as ExpandDepthwise

@@ -15,6 +15,7 @@ from relax2xla.transform.cpu.calls.norms import CallNorms
 from relax2xla.transform.cpu.calls.onednn import CallOneDnn
 from relax2xla.transform.cpu.calls.products import CallGivenProducts, CallProducts, Choose
 from relax2xla.transform.cpu.calls.recurrences import CallRecurrences
+from relax2xla.transform.cpu.calls.slices import CallSlices
 from relax2xla.transform.cpu.calls.squeezes import CallSqueezes
 from relax2xla.transform.cpu.calls.transposes import CallTransposes
 from relax2xla.transform.cpu.convolutions.depthwise import ExpandDepthwise
@@ -60,6 +61,7 @@ STATIC: Final[tuple[type[Pass], ...]] = (
     # Behind it, since it may have other axes be the last.
     CallNorms,
     # Last: what others leave of transpositions.
+    CallSlices,
     CallTransposes,
 )
 # What gives functions of JAX nothing where there are no calls: they are differentiated as written,
@@ -70,6 +72,7 @@ _CALLS_ALONE: Final = (
     CallGradients,
     CallMoments,
     CallNorms,
+    CallSlices,
     CallTransposes,
     GatherPads,
 )

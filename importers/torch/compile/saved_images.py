@@ -9,7 +9,7 @@ other values in the order in which torch says that they lie.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -27,13 +27,16 @@ from relax2xla.importers.torch.source.torch_internals import OpOverload, detect_
 ATEN: Any = torch.ops.aten
 #: Axes, from the slowest in memory to the fastest.
 Order: TypeAlias = tuple[int, ...]
-_LAST: Order = (0, 2, 3, 1)
+# With channels last, of images that are planes and that are volumes, by how many axes these have.
+_LAST: Mapping[int, Order] = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 # Operators besides those of single elements whose images and results lie alike.
 _ALIKE = named(
-    "_adaptive_avg_pool2d _native_batch_norm_legit _native_batch_norm_legit.no_stats "
-    "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training alias avg_pool2d cat "
-    "clone constant_pad_nd convolution detach max_pool2d_with_indices native_batch_norm "
-    "native_dropout native_layer_norm slice.Tensor upsample_bilinear2d.vec upsample_nearest2d.vec"
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d _native_batch_norm_legit "
+    "_native_batch_norm_legit.no_stats _native_batch_norm_legit_functional "
+    "_native_batch_norm_legit_no_training alias avg_pool2d avg_pool3d cat clone constant_pad_nd "
+    "convolution detach max_pool2d_with_indices max_pool3d_with_indices native_batch_norm "
+    "native_dropout native_layer_norm slice.Tensor upsample_bilinear2d.vec upsample_nearest2d.vec "
+    "upsample_nearest3d.vec upsample_trilinear3d.vec"
 )
 
 
@@ -128,14 +131,14 @@ def _images(module: GraphModule) -> dict[Node, Order]:
     """
     found: dict[Node, Order] = {}
     todo = [
-        (n, _LAST)
+        (n, _LAST[rank])
         for node in module.graph.nodes
-        if node.target is ATEN.convolution.default
+        if node.target is ATEN.convolution.default and (rank := node.meta["val"].ndim) in _LAST
         for n in (node, node.args[0])
     ]
     while todo:
         node, order = todo.pop()
-        if node in found or not _is_image(node):
+        if node in found or not _is_image(node, len(order)):
             continue
         found[node] = order
         todo += [(user, after) for user in node.users if (after := _after(user, order))]
@@ -144,10 +147,12 @@ def _images(module: GraphModule) -> dict[Node, Order]:
     return found
 
 
-def _is_image(node: Node) -> bool:
-    """Whether a value has four axes, or is several values."""
+def _is_image(node: Node, rank: int) -> bool:
+    """Whether a value has so many axes, or is several values."""
     value = node.meta.get("val")
-    return isinstance(value, tuple | list) or (isinstance(value, torch.Tensor) and value.ndim == 4)
+    if isinstance(value, torch.Tensor):
+        return value.ndim == rank
+    return isinstance(value, tuple | list)
 
 
 def _after(node: Node, order: Order) -> Order | None:

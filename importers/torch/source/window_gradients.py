@@ -208,14 +208,15 @@ def _in_depth(
     (many, each, depth, *window), slices = weight.shape, grad.shape[2]
     if depth > MAX_DEPTH:
         return None
-    x, grad = (v.transpose(1, 2) for v in (x, grad))
+    # Channels last, as a function in C++ reads them, and as what the forward graph saves lies.
+    x, grad = (v.movedim(1, -1) for v in (x, grad))
     ahead, step, apart = padding[0], stride[0], dilation[0]
     x = ATEN.constant_pad_nd(x, [0, 0] * 3 + [ahead, ahead])
     ends = [at * apart + (slices - 1) * step + 1 for at in range(depth)]
     under = [ATEN.slice.Tensor(x, 1, end - (slices - 1) * step - 1, end, step) for end in ends]
     # Each group has its channels of one slice behind those of the slice before.
-    rows = torch.cat([v.unflatten(2, (groups, each)) for v in under], 3)
-    rows, grad = rows.flatten(2, 3).flatten(0, 1), grad.flatten(0, 1)
+    rows = torch.cat([v.unflatten(-1, (groups, each)) for v in under], -1).flatten(-2)
+    rows, grad = (v.flatten(0, 1).movedim(-1, 1) for v in (rows, grad))
     planes = weight.transpose(1, 2).reshape(many, depth * each, *window)
     if not _is_one(rows, grad, planes, dilation[1:], groups):
         return None

@@ -36,6 +36,7 @@ _FORMS: Final[Mapping[str, str]] = {
     "relax2xla.gradients.": "C++",
     "relax2xla.moments.": "C++",
     "relax2xla.norms.": "C++",
+    "relax2xla.slices.": "C++",
     "relax2xla.squeezes.": "C++",
     "relax2xla.transposes.": "C++",
     "relax2xla.onednn.": "oneDNN",

@@ -25,6 +25,7 @@ from relax2xla.kernels import (
     norms,
     products,
     recurrences,
+    slices,
     squeezes,
     transposes,
 )
@@ -49,6 +50,7 @@ FAMILIES: Final = (
     squeezes.FAMILY,
     gradients.FAMILY,
     transposes.FAMILY,
+    slices.FAMILY,
     moments.FAMILY,
 )
 # A loop from the beginning of a line of the cache on: where it begins elsewhere, products take 1.1

@@ -22,6 +22,7 @@ from relax2xla.kernels import (
     norms,
     products,
     recurrences,
+    slices,
     squeezes,
     transposes,
 )
@@ -41,6 +42,7 @@ from . import (
     test_norms,
     test_products,
     test_recurrences,
+    test_slices,
     test_squeezes,
     test_transposes,
 )
@@ -123,6 +125,12 @@ def of_transposes() -> Iterator[tuple[Call, list[Array]]]:
         yield call, test_transposes.operands_of(call)
 
 
+def of_slices() -> Iterator[tuple[Call, list[Array]]]:
+    """Whole vectors of channels and parts of some, and zeros."""
+    for call in test_slices.CALLS:
+        yield call, test_slices.operands_of(call)
+
+
 def of_moments() -> Iterator[tuple[Call, list[Array]]]:
     """Rows and planes, whole vectors and parts of some."""
     for call in test_moments.CALLS:
@@ -158,6 +166,7 @@ CASES: Final = {
     squeezes.FAMILY: of_squeezes,
     gradients.FAMILY: of_gradients,
     transposes.FAMILY: of_transposes,
+    slices.FAMILY: of_slices,
     moments.FAMILY: of_moments,
 }
 

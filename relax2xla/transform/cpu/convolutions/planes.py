@@ -124,22 +124,24 @@ def _in_depth(c: Convolution, image: Expr, kernel: Expr) -> Call | None:
         """The slices under a place in the depth of the window."""
         first, end = at * apart, at * apart + (slices - 1) * step + 1
         made = c.bind("under", slice_of(image, [1], [first], [end], [step]))
-        return c.bind("slices", op("reshape", made, (batch * slices, *space, *shape)))
+        return c.bind("slices", op("reshape", made, shape))
 
-    joined = depth * batch * slices * math.prod(space) * channels
+    planes = (batch * slices, *space)
+    joined = depth * channels * math.prod(planes)
     if depth == 1 or (each > 1 and joined <= MAX_JOINED):
-        # Each group has its channels of one slice behind those of the slice before.
-        rows = under(0, channels)
-        if depth > 1:
-            parts = [under(at, groups, each) for at in range(depth)]
+        if depth == 1:
+            rows = under(0, *planes, channels)
+        else:
+            # Each group has its channels of one slice behind those of the slice before.
+            parts = [under(at, batch, slices, *space, groups, each) for at in range(depth)]
             rows = c.bind("joined", op("concat", Tuple(parts), axis=-1))
-            rows = c.bind("rows", op("reshape", rows, (-1, *space, depth * channels)))
+            rows = c.bind("rows", op("reshape", rows, (*planes, depth * channels)))
             kernel = c.bind("turned", op("permute_dims", kernel, [1, 2, 0, 3, 4]))
         return plane(rows, c.bind("kernel", op("reshape", kernel, (*window, depth * each, out))))
     total: Call | None = None
     for at in range(depth):
         tap = c.bind("tap", slice_of(kernel, [0], [at], [at + 1], [1]))
-        made = plane(under(at, channels), c.bind("kernel", op("squeeze", tap, [0])))
+        made = plane(under(at, *planes, channels), c.bind("kernel", op("squeeze", tap, [0])))
         total = _added(c, total, made)
     return total
 
