@@ -24,6 +24,7 @@ from relax2xla.importers.shared.recurrent import (
     sweep,
 )
 from relax2xla.ir import Expr, ShapeExpr
+from relax2xla.tir import Dim
 
 DIRECTIONS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
 
@@ -147,6 +148,19 @@ _CELLS: dict[str, tuple[int, list[str], Step]] = {
 }
 
 
+def _of_batch(ctx: Context, x: Expr, others: Sequence[Dim]) -> Expr:
+    """``x`` (length, batch, size) with the batch of what comes beside it, where only that is known.
+
+    Exporters write states and lengths as constants for the batch that they traced, and a symbolic
+    batch beside them: no other one fits, which the call checks.
+    """
+    length, batch, size = dims_of(x)
+    known = next((d for d in others if isinstance(d, int)), None)
+    if known is None or isinstance(batch, int):
+        return x
+    return ctx.pinned(x, [length, known, size])
+
+
 # -- layers --------------------------------------------------------------------------------------
 _OF_LSTM = "initial_c P input_forget"
 
@@ -193,8 +207,10 @@ def recurrent(
         raise ValueError(f"W is for {dims_of(W)[0]} directions; {direction} has {len(turns)}")
     acts = _activations(activations, defaults, len(turns), activation_alpha, activation_beta, clip)
     x = op.permute_dims(X, [1, 0, 2]) if layout else X
-    lens = None if sequence_lens is None else ctx.emit(op.astype(sequence_lens, "int64"))
     initial = [initial_h, initial_c] if ctx.op == "LSTM" else [initial_h]
+    fixed = [dims_of(s)[0 if layout else 1] for s in initial if s is not None]
+    x = _of_batch(ctx, x, [*fixed, *(dims_of(sequence_lens) if sequence_lens is not None else ())])
+    lens = None if sequence_lens is None else ctx.emit(op.astype(sequence_lens, "int64"))
     outputs: list[Expr] = []
     finals: list[list[Expr]] = [[] for _ in initial]
     for d, backwards in enumerate(turns):

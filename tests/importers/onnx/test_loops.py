@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 pytest.importorskip("onnxruntime")
 
+import relax2xla
 from relax2xla import op as R
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import OpNotImplemented
@@ -387,6 +388,21 @@ def test_a_recurrence_over_a_symbolic_length() -> None:
     for at, name in enumerate(("steps", "batch")):
         model.graph.input[0].type.tensor_type.shape.dim[at].dim_param = name
     agree(model, inputs)
+
+
+@pytest.mark.parametrize("op", list(GATES))
+def test_states_of_a_fixed_batch_beside_a_symbolic_one_say_the_batch(op: str) -> None:
+    model, inputs = recurrence(op, "bidirectional")
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "batch"
+    agree(model, inputs)
+
+
+def test_another_batch_than_that_of_the_states_is_an_error() -> None:
+    model, inputs = recurrence("GRU", "forward")
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "batch"
+    machine = relax2xla.VirtualMachine(relax2xla.build(from_onnx(model)))
+    with pytest.raises(ValueError, match="expected 3"):
+        machine["main"](f(5, 2, 2), *inputs[1:])
 
 
 def test_an_activation_without_its_scales_is_an_error() -> None:
