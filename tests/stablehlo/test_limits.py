@@ -12,7 +12,8 @@ import relax2xla as rx
 from relax2xla import budget
 from relax2xla.errors import BudgetError, StableHLOParseError, UnsupportedError, XlaError
 from relax2xla.importers.stablehlo import from_stablehlo
-from relax2xla.stablehlo.untrusted import limits
+from relax2xla.stablehlo.mlir import context, ir
+from relax2xla.stablehlo.untrusted import limits, sorts
 from relax2xla.vm.pjrt import cache
 
 
@@ -168,6 +169,78 @@ def test_lengths_of_fft_are_those_of_the_data(kind: str, given: str, made: str) 
     assert call(text.replace("%d", "8"), x).shape == (8, 8)
     with pytest.raises(StableHLOParseError, match=r"fft_length is \[9, 8\]; .* are \[8, 8\]"):
         call(text.replace("%d", "9"), x)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "inner"),
+    [(-(1 << 62), 1 << 62, 0), (0, -(1 << 62), 1 << 62), ((1 << 63) - 1, 1 - (1 << 63), 0)],
+)
+def test_padding_that_is_taken_away_again_counts(low: int, high: int, inner: int) -> None:
+    made = 2 + low + high + inner
+    text = f"""func.func public @main(%a: tensor<2xf32>) -> tensor<{made}xf32> {{
+      %c = stablehlo.constant dense<0.0> : tensor<f32>
+      %0 = stablehlo.pad %a, %c, low = [{low}], high = [{high}], interior = [{inner}]
+        : (tensor<2xf32>, tensor<f32>) -> tensor<{made}xf32>
+      return %0 : tensor<{made}xf32>
+    }}"""
+    with pytest.raises(BudgetError, match=r"stablehlo\.pad at .*what is padded"):
+        call(text, np.ones(2, np.float32))
+
+
+@pytest.mark.parametrize(("given", "made"), [("3xi8", "3x8xi1"), ("3x8xi1", "3xi8")])
+def test_truth_values_are_no_parts_of_numbers(given: str, made: str) -> None:
+    text = f"""func.func public @main(%a: tensor<{given}>) -> tensor<{made}> {{
+      %0 = stablehlo.bitcast_convert %a : (tensor<{given}>) -> tensor<{made}>
+      return %0 : tensor<{made}>
+    }}"""
+    x = np.ones((3, 8), bool) if given.endswith("i1") else np.ones(3, np.int8)
+    with pytest.raises(UnsupportedError, match="no truth values of one bit"):
+        call(text, x)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "%c = stablehlo.constant dense<true> : tensor<i1>",
+        "%c = stablehlo.compare NE, %x, %y : (tensor<f32>, tensor<f32>) -> tensor<i1>",
+        "%c = stablehlo.compare LT, %x, %x, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>",
+    ],
+)
+def test_sorts_by_what_is_no_order_stay_inside_their_memory(before: str) -> None:
+    text = f"""func.func public @main(%a: tensor<3000xf32>) -> tensor<3000xf32> {{
+      %0 = "stablehlo.sort"(%a) <{{dimension = 0 : i64, is_stable = false}}> ({{
+        ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+          {before}
+          stablehlo.return %c : tensor<i1>
+      }}) : (tensor<3000xf32>) -> tensor<3000xf32>
+      return %0 : tensor<3000xf32>
+    }}"""
+    x = np.random.default_rng(0).permutation(3000).astype(np.float32)
+    np.testing.assert_array_equal(np.sort(call(text, x)), np.arange(3000))
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "stable"),
+    [
+        ("f32", "LT, %x, %y, TOTALORDER", False),
+        ("f32", "GT, %y, %x, TOTALORDER", False),
+        ("i32", "LT, %x, %y, SIGNED", False),
+        ("f32", "LT, %x, %y, FLOAT", True),
+        ("i32", "LE, %x, %y, SIGNED", True),
+    ],
+)
+def test_sorts_by_an_order_stay_as_they_are(kind: str, before: str, stable: bool) -> None:
+    with context():
+        module = ir.Module.parse(f"""func.func public @main(%a: tensor<4x{kind}>) {{
+          %0 = "stablehlo.sort"(%a) <{{dimension = 0 : i64, is_stable = false}}> ({{
+            ^bb0(%x: tensor<{kind}>, %y: tensor<{kind}>):
+              %c = stablehlo.compare {before} : (tensor<{kind}>, tensor<{kind}>) -> tensor<i1>
+              stablehlo.return %c : tensor<i1>
+          }}) : (tensor<4x{kind}>) -> tensor<4x{kind}>
+          return
+        }}""")
+    sorts.make_safe(module)
+    assert ("is_stable = true" in str(module)) == stable
 
 
 def test_results_of_dtypes_that_no_array_has() -> None:

@@ -8,12 +8,13 @@ needs as a whole is known once it is compiled.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from relax2xla import budget
-from relax2xla.errors import BudgetError, StableHLOParseError
+from relax2xla.errors import BudgetError, StableHLOParseError, UnsupportedError
 from relax2xla.stablehlo.codecs import dtype_of
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import ir
@@ -55,8 +56,8 @@ def check(module: ir.Module) -> set[str]:
                         fine.add(argument.type)
                 for op in block.operations:
                     op = op.operation
-                    if op.name == "stablehlo.fft":
-                        _check_fft(op)
+                    if op.name in _CHECKS:
+                        _CHECKS[op.name](op)
                     for value in op.results:
                         if value.type not in fine:
                             dtypes |= _check_type(value.type, op)
@@ -87,6 +88,45 @@ def _check_fft(op: Any) -> None:
         raise StableHLOParseError(
             f"{_place(op)}: fft_length is {lengths}; the transformed dimensions are {shape}"
         )
+
+
+def _check_pad(op: Any) -> None:
+    """BudgetError where the padding is too large that a negative one takes away again.
+
+    XLA pads first, and cuts then.
+    """
+    given = ir.RankedTensorType(op.operands[0].type)
+    low, high, inner = (
+        list(ir.DenseI64ArrayAttr(op.attributes[name]))
+        for name in ("edge_padding_low", "edge_padding_high", "interior_padding")
+    )
+    sizes = [
+        size + max(a, 0) + max(b, 0) + max(size - 1, 0) * i
+        for size, a, b, i in zip(given.shape, low, high, inner, strict=True)
+        if size >= 0
+    ]
+    budget.check(sizes, dtype_of(given.element_type), f"{_place(op)}: what is padded")
+
+
+def _check_bitcast(op: Any) -> None:
+    """UnsupportedError between truth values and parts of numbers, of which XLA gives other shapes.
+
+    StableHLO holds a truth value in one bit, XLA in eight.
+    """
+    given, made = (ir.RankedTensorType(v.type) for v in (op.operands[0], op.results[0]))
+    if given.rank != made.rank and "bool" in {dtype_of(t.element_type) for t in (given, made)}:
+        raise UnsupportedError(
+            f"{_place(op)}: XLA has no truth values of one bit ({given} to {made}); shift the "
+            "numbers and compare their lowest bits"
+        )
+
+
+#: Checks of operations beyond the sizes of their values.
+_CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "stablehlo.bitcast_convert": _check_bitcast,
+    "stablehlo.fft": _check_fft,
+    "stablehlo.pad": _check_pad,
+}
 
 
 def _place(op: Any) -> str:

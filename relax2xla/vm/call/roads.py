@@ -18,6 +18,7 @@ from relax2xla.errors import CallError
 from relax2xla.ir import StructInfo, TensorStructInfo
 from relax2xla.ir.struct_info import flatten_info
 from relax2xla.stablehlo.emitter import emit
+from relax2xla.stablehlo.untrusted import sorts
 from relax2xla.stablehlo.untrusted.gate_mlir import check_mlir
 from relax2xla.vm.call.call_shapes import Key, infos_of
 from relax2xla.vm.call.programs import Programs
@@ -173,6 +174,7 @@ class Road:
         program = programs.program(infos_of(arguments.params, wide))
         module = emit(program.module)
         check_mlir(module, programs.executable.allowed)
+        sorts.make_safe(module)
         text = str(module)
         values = [*args, *(self._weights.operands() if weights is None else weights)]
         outputs = [xla.aval(o) for o in program.outputs]

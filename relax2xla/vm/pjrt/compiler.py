@@ -27,7 +27,7 @@ from relax2xla.runtime.device import Device, Mesh
 from relax2xla.stablehlo import few_bits, six_bits
 from relax2xla.stablehlo.mlir import operations, to_bytecode
 from relax2xla.stablehlo.shardings import with_constraints, without_shardings
-from relax2xla.stablehlo.untrusted import limits
+from relax2xla.stablehlo.untrusted import limits, sorts
 from relax2xla.stablehlo.untrusted.gate_mlir import check_mlir
 from relax2xla.stablehlo.untrusted.targets import CALLBACKS, CALLS_BACK
 from relax2xla.vm.pjrt import cache, dot_library, mesh, native_calls, onednn, xla
@@ -83,8 +83,10 @@ def _compile(device: Device | None, module: ir.Module, overrides: Mapping[str, A
         six_bits.widen(module)
     if dtypes & few_bits.FORMS:
         few_bits.widen(module)
-    if target.platform == "cpu" and LAPACK in to_bytecode(module):
-        load_lapack()
+    if target.platform == "cpu":
+        sorts.make_safe(module)
+        if LAPACK in to_bytecode(module):
+            load_lapack()
     shardy = isinstance(device, Mesh) and b"sdy." in str(module).encode()
     if shardy:
         module = with_constraints(module)
@@ -266,6 +268,7 @@ def called(module: ir.Module, device: Device | None, allowed: Iterable[str] = ()
     ``allowed``, errors: as of :class:`Loaded`.
     """
     check_mlir(module, allowed, xla.count(device))
+    sorts.make_safe(module)
     if LAPACK in to_bytecode(module):
         load_lapack()
     module = _with_native_calls(module, device) or module
