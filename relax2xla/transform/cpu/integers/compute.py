@@ -15,6 +15,7 @@ of quantised operators are: where a result lies between two numbers, it may be t
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -42,7 +43,7 @@ from relax2xla.kernels.integers import calls
 from relax2xla.kernels.integers.packing import Packing, packing
 from relax2xla.kernels.native import Tensor, may_call
 from relax2xla.transform.core import Pass, PassContext, register
-from relax2xla.transform.cpu.calls.sites import composite_of
+from relax2xla.transform.cpu.calls.sites import composite_of, named_forms
 from relax2xla.transform.cpu.integers.rows import form, integers_of, packed, scalar, vector
 from relax2xla.transform.cpu.integers.values import (
     Addition,
@@ -78,14 +79,18 @@ class ComputeInIntegers(Pass):
         for gvar, func in mod.relax_functions().items():
             if calls.FAMILY.forms in gvar.name_hint:
                 continue  # what a composite is in rows
-            made = _Composites(gvar.name_hint, set(g.name_hint for g in new))
+            made = _Composites(gvar.name_hint, {*(g.name_hint for g in new), *named_forms(func)})
             new[gvar] = made.function(func)
             new.update(made.forms)
         return mod.replace(new) if len(new) > len(mod.functions) else mod
 
 
 class _Composites:
-    """The composites of one function; ``forms``: the functions that they name."""
+    """The composites of one function; ``forms``: the functions that they name.
+
+    ``taken``: names of functions, among them those that composites of the function name: where some
+    shapes were symbolic, there are such of those that were not, and the functions are elsewhere.
+    """
 
     def __init__(self, name: str, taken: set[str]) -> None:
         self.name, self.taken = name, taken
@@ -136,7 +141,9 @@ class _Composites:
         """A variable for the result of a composite."""
         symbol = self.known.get(call)
         if symbol is None:
-            symbol = f"{self.name}{calls.FAMILY.forms}{len(self.forms)}"
+            names = (f"{self.name}{calls.FAMILY.forms}{i}" for i in itertools.count())
+            symbol = next(n for n in names if n not in self.taken)
+            self.taken.add(symbol)
             self.known[call] = symbol
             self.forms[GlobalVar(symbol)] = form(call)
         value = composite_of(call, [emitter.operand(o, span) for o in operands], symbol, span)

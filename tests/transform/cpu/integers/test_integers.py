@@ -279,6 +279,23 @@ def test_any_batch() -> None:
     np.testing.assert_array_equal(made, rows)
 
 
+def test_products_of_which_only_one_has_sizes_before_the_call() -> None:
+    """Its composite is made with the executable, the other one when it is called."""
+    m = Model(2, 32)
+    x = m.quantised("x")
+    for width in (24, 16):
+        weight = m.weight(small(32, width) if width == 24 else small(24, 16), np.int8)
+        right = [m.weight(0.01, np.float32), m.weight(0, np.int8)]
+        scales = m.how(0.05, FIRST), m.how(0.05, FIRST)
+        x = m.node("QLinearMatMul", x, *scales[0], weight, *right, *scales[1])
+        x = m.node("Reshape", x, m.weight([2, width], np.int64))
+    model = m.made(x, 2)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    given = image(2, 32)
+    made, peer = compiled(model, given, False), runtime(model, given)
+    assert np.abs(made.astype(int) - peer.astype(int)).max() <= 1
+
+
 def test_without_a_compiler_rows_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     m = Model(3, 16, dtype=np.uint8)
     model = m.made(m.node("MatMulInteger", "x", m.weight(small(16, 12), np.int8)), 2, np.int32)
