@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 from relax2xla import tir
 from relax2xla.analysis.sizes_fit import check_sizes
 from relax2xla.analysis.variables import called_by_symbol
+from relax2xla.dtypes import DTYPES
 from relax2xla.errors import CallError, LegalizeError
 from relax2xla.ir import (
     Binding,
@@ -170,7 +171,7 @@ def _specialise(
         func = run_on_function([LegalizeStatic(lowerings, kernels)], func, name, kernels)
         dynamic = _is_dynamic(func)
     func = _bind_known(func, known, {} if dynamic else env)
-    if (env or _asserts_shapes(func)) and _is_dynamic(func):
+    if (env or _asserts_shapes(func) or _lacks_sizes(func)) and _is_dynamic(func):
         inputs = [*known, *(p.struct_info for p in func.params[len(known) :])]
         mod, func = _rows(mod, func)
         mod = static_program(mod, func, [i for i in inputs if isinstance(i, TensorStructInfo)])
@@ -252,6 +253,17 @@ def _asserts_shapes(func: Function) -> bool:
     return any(
         isinstance(b.value, Call) and b.value.attrs.get("call_target_name") == "shape_assertion"
         for b in bindings_of(func.body)
+    )
+
+
+def _lacks_sizes(func: Function) -> bool:
+    """Whether a value has a ``?`` that no argument decides: a constant of the program may.
+
+    Those with a bound have a dtype of their own, and XLA knows them.
+    """
+    infos = (i for b in bindings_of(func.body) for i in flatten_info(b.var.struct_info))
+    return any(
+        isinstance(i, TensorStructInfo) and i.dims is None and i.dtype in DTYPES for i in infos
     )
 
 

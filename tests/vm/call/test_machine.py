@@ -19,7 +19,8 @@ import torch
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import tir
-from relax2xla.errors import CallError, DeviceError, RunError, TVMError
+from relax2xla.errors import CallError, DeviceError, RunError, StableHLOParseError, TVMError
+from relax2xla.importers.stablehlo import from_stablehlo
 from relax2xla.script import from_source
 from relax2xla.vm.pjrt import xla
 
@@ -561,3 +562,21 @@ def test_the_log_says_which_dimension_changed(caplog: pytest.LogCaptureFixture) 
     assert len(warnings) == 1
     assert "main has compiled for 3 call shapes" in warnings[0]
     assert len(texts) == 4
+
+
+def test_sizes_that_constants_of_a_program_say() -> None:
+    """No argument has a symbolic size, and sizes that arguments hold XLA cannot know."""
+    text = """func.func @main(%a: tensor<10xf32>, %n: tensor<1xi64>) -> tensor<?xf32> {
+      %c = stablehlo.constant dense<0.0> : tensor<f32>
+      %low = stablehlo.constant dense<1> : tensor<1xi64>
+      %none = stablehlo.constant dense<0> : tensor<1xi64>
+      %0 = stablehlo.dynamic_pad %a, %c, %low, %none, %none : (tensor<10xf32>, tensor<f32>,
+        tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<?xf32>
+      return %0 : tensor<?xf32>
+    }"""
+    x, n = np.arange(10, dtype=np.float32), np.ones(1, np.int64)
+    made = rx.VirtualMachine(rx.build(from_stablehlo(text)))["main"](x, n)
+    np.testing.assert_array_equal(made, [0, *x])
+    by_value = rx.VirtualMachine(rx.build(from_stablehlo(text.replace("%low,", "%n,"))))["main"]
+    with pytest.raises(StableHLOParseError, match="dynamic_pad' op has dynamic shapes"):
+        by_value(x, n)
