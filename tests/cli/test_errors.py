@@ -232,7 +232,7 @@ def test_damaged_inputs(models: Models, cli: Cli, tmp_path: Path) -> None:
     [
         ([], "--shape n=4"),
         (["m=4"], "there is no symbolic dimension 'm'; there are n"),
-        (["n=-4"], "expected NAME=SIZES"),
+        (["n=-4"], "for an input (x=4 for one of rank 1)"),
         (["n"], "expected NAME=SIZES"),
         (["n=99999999999"], "smaller than"),
         (["x=3x5"], "x is Tensor((n, 4)"),

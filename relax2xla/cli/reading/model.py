@@ -74,7 +74,7 @@ def parse_shapes(words: Sequence[str]) -> Sizes:
         if not equals or not name or not all(p.isascii() and p.isdigit() for p in parts):
             raise TVMError(
                 f"--shape {word}: expected NAME=SIZES, such as n=4 for a symbolic dimension or "
-                "x=1x3x224x224 for an input (x=4x for one of rank 1 is x=4,)"
+                "x=1x3x224x224 for an input (x=4 for one of rank 1)"
                 if not text.rstrip("x,").isdigit()
                 else f"--shape {word}: write the size of a dimension as {name or 'n'}=4"
             )
