@@ -55,30 +55,39 @@ def _shape_dict(graph: GraphProto, shapes: Shapes) -> dict[str, list[int | str]]
         identifiers[identifier(name, identifiers, each=True)] = name
     made: dict[str, list[int | str]] = {}
     known: list[str] = []
+    # What the dimensions of each input are given as by their names, in order.
+    by_name: dict[str, list[tuple[str, int | None]]] = {name: [] for name in inputs}
     for name, tensor in inputs.items():
         dims: list[int | str] = []
         for at, d in enumerate(tensor.shape.dim):
             if d.HasField("dim_value"):
                 dims.append(d.dim_value)
+                by_name[name].append(("", None))
                 continue
             label = d.dim_param or f"{name}_{at}"
             # What Relax calls it is right, too.
             own = identifier(label, prefix="dim", each=True)
             known += [label, own]
             size = shapes.get(label, shapes.get(own))
+            by_name[name].append((label, size if isinstance(size, int) else None))
             dims.append(size if isinstance(size, int) else label)
         if any(k in shapes for k in known):
             made[name] = dims
     for key, value in shapes.items():
-        if isinstance(value, int):
-            if key not in known:
-                raise TVMError(
-                    f"there is no symbolic dimension {key!r}; there are "
-                    f"{', '.join(dict.fromkeys(known)) or 'none: every dimension is known'}"
-                )
-            continue
         name = key if key in inputs else identifiers.get(key)
+        if isinstance(value, int) and key in known:
+            continue
+        if isinstance(value, int) and name is None:
+            raise TVMError(
+                f"there is no symbolic dimension {key!r}; there are "
+                f"{', '.join(dict.fromkeys(known)) or 'none: every dimension is known'}"
+            )
         if name is None:
             raise TVMError(f"there is no input {key!r}; there are {', '.join(inputs)}")
-        made[name] = list(value)
+        # A number is the shape of an input of rank 1.
+        sizes: list[int | str] = [value] if isinstance(value, int) else list(value)
+        for size, (label, said) in zip(sizes, by_name[name], strict=False):
+            if said not in (None, size):
+                raise TVMError(f"the dimension {label!r} of {key!r} is given as {said} and {size}")
+        made[name] = sizes
     return made

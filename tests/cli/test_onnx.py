@@ -437,3 +437,18 @@ def test_made_up_values_that_do_not_fit_are_told(cli: Cli, tmp_path: Path) -> No
     bad = cli("run", path, "-i", "shape=1.5,2")
     assert bad.code == 2
     assert "--inputs shape=1.5,2" in " ".join(bad.err.split())
+
+
+def test_shapes_of_inputs_and_sizes_of_dimensions(cli: Cli, tmp_path: Path) -> None:
+    """A number is the shape of an input of rank 1, too; two sizes of one dimension are an error."""
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n"]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "main", [x], [y])
+    path, out = tmp_path / "relu.onnx", tmp_path / "relu.mlir"
+    sets = [helper.make_opsetid("", 20)]
+    path.write_bytes(helper.make_model(graph, opset_imports=sets).SerializeToString())
+    assert cli("convert", path, "-o", out, "--shape", "x=4").code == 0
+    assert "tensor<4xf32>" in out.read_text()
+    assert cli("convert", path, "-o", out, "--shape", "x=4", "--shape", "n=4").code == 0
+    done = cli("convert", path, "-o", out, "--shape", "x=4", "--shape", "n=5")
+    assert done.code == 2
+    assert "the dimension 'n' of 'x' is given as 5 and 4" in done.err
