@@ -56,7 +56,9 @@ OPERATORS: Final[Mapping[str, str]] = {
 
 # -- activations written out -----------------------------------------------------------------------
 Samples: TypeAlias = npt.NDArray[np.float64]
-_SAMPLES: Final[Samples] = np.linspace(-9.0, 9.0, 73)
+# Where activations bend, and so far out that no bound beyond that is taken for none.
+_FAR: Final[Samples] = np.logspace(1, 30, 59)
+_SAMPLES: Final[Samples] = np.concatenate([-_FAR[::-1], np.linspace(-9.0, 9.0, 73), _FAR])
 # Values, numbers and variables of the longest spelling; gelu with tanh has about 30.
 _LONGEST: Final = 48
 
@@ -121,10 +123,12 @@ class Spelling(NamedTuple):
                 known[expr] = _ARITHMETIC[call.op.name](*map(value_of, call.args))
             return known[expr]
 
-        values = value_of(self.root)
-        for name, function in _ACTIVATIONS.items():
-            if np.allclose(values, function(_SAMPLES), rtol=2e-6, atol=2e-6):
-                return name
+        # Far out powers are infinite, and what is made of them may be no number.
+        with np.errstate(all="ignore"):
+            values = value_of(self.root)
+            for name, function in _ACTIVATIONS.items():
+                if np.allclose(values, function(_SAMPLES), rtol=2e-6, atol=2e-6):
+                    return name
         return ""
 
 

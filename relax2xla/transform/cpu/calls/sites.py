@@ -191,7 +191,8 @@ class Sites(ABC):
         """An activation written out in arithmetic on one value."""
         found = spelling(m, self.sites) if self.sites else None
         site = None if found is None else self.open(m, found.leaf, found.reads)
-        if found is None or site is None:
+        # Numbers may have more axes than the value, and so has the result then.
+        if found is None or site is None or tensor_of(m.value) != tensor_of(found.leaf):
             return None
         ending = found.ending()
         if not ending or ending not in self.endings:

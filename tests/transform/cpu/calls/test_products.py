@@ -253,6 +253,21 @@ SPELLED: dict[str, tuple[str, Callable[[rx.Expr, Any], rx.Expr]]] = {
         "",
         lambda x, emit: R.multiply(x, R.sigmoid(R.multiply(x, number(1.702)))),
     ),
+    "silu up to a bound": (
+        "",
+        lambda x, emit: R.multiply(R.minimum(x, number(12)), R.sigmoid(x)),
+    ),
+    "silu up to a bound far out": (
+        "",
+        lambda x, emit: R.multiply(R.minimum(x, number(1e6)), R.sigmoid(x)),
+    ),
+    "gelu by a number of more axes": (
+        "",
+        lambda x, emit: R.multiply(
+            R.multiply(x, R.add(number(1), R.erf(R.multiply(x, number(0.5**0.5))))),
+            rx.const(np.full((1, 1, 1, 1, 1), 0.5, "float32")),
+        ),
+    ),
     "twice": ("", lambda x, emit: R.multiply(x, number(2))),
     "two values": ("", lambda x, emit: R.multiply(x, R.sigmoid(emit(R.negative(biased(x)))))),
 }
