@@ -123,7 +123,7 @@ class _Calls(Sites):
     def _written(self, m: Match) -> Expr | None:
         """A softmax, and the product behind it."""
         weights, made = own_call(m, m[_x], "relax.nn.softmax"), tensor_of(m.var)
-        if weights is None or made is None:
+        if weights is None or made is None or made.dtype != "float32":
             return None
         rank = len(made.shape)
         if rank not in (3, 4) or call_attrs(weights)["axis"] not in (-1, rank - 1):

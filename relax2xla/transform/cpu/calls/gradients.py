@@ -79,10 +79,16 @@ class _Calls(Sites):
         value = m.bound(m[_x])
         if not isinstance(value, Call) or not is_call(value, "relax.permute_dims"):
             return None
-        left, right = tensor_of(value.args[0]), tensor_of(m[_other])
-        if left is None or right is None or {left.dtype, right.dtype} != {"float32"}:
+        left, right, made = (tensor_of(v) for v in (value.args[0], m[_other], m.call))
+        if left is None or right is None or made is None:
+            return None
+        if {left.dtype, right.dtype, made.dtype} != {"float32"}:
             return None
         if len(left.shape) != 2 or len(right.shape) != 2:
+            return None
+        # Programs may name the axes in their own order, which transposes nothing.
+        axes = call_attrs(value)["axes"]
+        if axes is not None and axes[0] % 2 == 0:
             return None
         # A weight is laid out at load, for the product that it is in.
         if m.from_constants(m[_x]) or m.from_constants(m[_other]):

@@ -221,7 +221,8 @@ class _Calls(Sites):
 
     def _product(self, m: Match, x: Expr, weight: Expr) -> Expr | None:
         given, matrix = _known(x), _known(weight)
-        if not given or not matrix or len(matrix) != 2:
+        # The product itself may say that it gives another dtype.
+        if not given or not matrix or len(matrix) != 2 or _known(m.call) is None:
             return None
         return self._call(m, Product(given, matrix[1]), x, weight)
 

@@ -259,6 +259,9 @@ STAYS: dict[str, Made] = {
     "a factor for each key": written(lambda s: R.multiply(s, rx.const(np.ones(K, "float32")))),
     "weights that something is made of": written(behind=R.nn.relu),
     "a softmax of queries": written(axis=2),
+    "values of another dtype": lambda q, k, v: R.matmul(
+        R.nn.softmax(R.matmul(q, R.permute_dims(k, (0, 1, 3, 2)))), v, out_dtype="float64"
+    ),
     "three biases": written(lambda s: plus(S, K)(plus(1, K)(plus(H, 1, 1)(s)))),
 }
 

@@ -177,6 +177,22 @@ def test_products_by_constants_stay() -> None:
         assert not calls_of(of_products((70, 40), body=body))
 
 
+@pytest.mark.parametrize("axes", [(0, 1), (0, -1), (-2, -1)])
+def test_axes_in_their_own_order_transpose_nothing(axes: tuple[int, int]) -> None:
+    mod = of_products(
+        (70, 70), (70, 50), body=lambda g, x: R.matmul(R.permute_dims(R.tanh(g), axes), x)
+    )
+    assert not calls_of(mod)
+    check(mod)
+
+
+def test_products_that_give_another_dtype_stay() -> None:
+    mod = of_products(
+        (70, 40), (70, 50), body=lambda g, x: R.matmul(R.permute_dims(g), x, out_dtype="float64")
+    )
+    assert not calls_of(mod)
+
+
 @pytest.mark.parametrize("columns", [(4, 900), (900, 4)])
 def test_products_of_few_columns_stay(columns: tuple[int, int]) -> None:
     mod = of_products(

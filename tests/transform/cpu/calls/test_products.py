@@ -319,6 +319,7 @@ NONE: dict[str, Body] = {
     "planes first": lambda x: R.nn.conv2d(R.permute_dims(x, [0, 3, 1, 2]), weight(48, 32, 3, 3)),
     "no constant": lambda x: R.matmul(x, R.reshape(R.strided_slice(x, [1], [0], [1]), (32, 12))),
     "float64": lambda x: R.matmul(R.astype(x, "float64"), rx.const(np.ones((32, 64)))),
+    "to float64": lambda x: R.matmul(x, weight(32, 64), out_dtype="float64"),
     "small": lambda x: R.matmul(x, weight(32, 4)),
 }
 
