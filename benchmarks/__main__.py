@@ -29,6 +29,7 @@ BENCHMARKS = {
     "opinfo": "torch's operator database through the importer; writes docs/torch.md's table",
     "torch_models": "torchvision, timm, transformers beside torch; writes docs/results",
     "roads": "torch networks by torch.export beside the same by ONNX",
+    "volumes": "calls and steps of convolutions of volumes beside eager torch",
     "training": "steps of layers and networks by torch.compile, beside eager torch and Inductor",
     "language": "building, printing, parsing and saving programs of 1,000 to 100,000 bindings",
     "llm": "tokens a second of two Llamas, in few bits as well, beside peers (--peers PYTHON)",

@@ -24,12 +24,14 @@ _MOST_AXES: Final = 8
 class Transpose:
     """A tensor with its axes in another order, another one of them the last.
 
-    operands: the tensor, of ``shape``. result: its axis i is the axis ``order[i]`` of the tensor
+    operands: the tensor, of ``shape``. result: its axis i is the axis ``order[i]`` of the tensor,
+    backwards where it is ``flipped``
     """
 
     shape: tuple[int, ...]
     order: tuple[int, ...]
     dtype: str = "float32"
+    flipped: tuple[int, ...] = ()
 
     name: ClassVar[str] = "relax2xla.transposes.transpose"
     symbol: ClassVar[str] = "relax2xla_transposes_transpose"
@@ -37,7 +39,8 @@ class Transpose:
     @property
     def attributes(self) -> dict[str, Any]:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        return {"order": list(self.order)}
+        flipped = {"flipped": list(self.flipped)} if self.flipped else {}
+        return {"order": list(self.order), **flipped}
 
     @property
     def operands(self) -> list[Tensor]:
@@ -52,7 +55,8 @@ class Transpose:
     @property
     def numbers(self) -> list[int | float]:
         """See :class:`~relax2xla.kernels.native.Call`."""
-        return [sum(axis << 4 * i for i, axis in enumerate(self.order))]
+        axes = sum(axis << 4 * i for i, axis in enumerate(self.order))
+        return [axes, sum(1 << axis for axis in self.flipped)]
 
     @property
     def runs(self) -> int:
@@ -81,11 +85,15 @@ class Transpose:
             return "the order has each axis once"
         if max(self.shape) == 1 or self.block == (1, 1):
             return "the last axis becomes another one"
+        wide = [i for i, axis in enumerate(self.order) if self.shape[axis] > 1]
+        if [*self.flipped] != sorted({*self.flipped} & {*wide[:-1]}):
+            return "axes that are flipped are in order, and the last is none of them"
         return "" if self.dtype in DTYPES else f"numbers are of {' or '.join(DTYPES)}"
 
 
 def _transpose(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
-    return Transpose(given[0].shape, tuple(map(int, at["order"])), given[0].dtype)
+    order, flipped = (tuple(map(int, at.get(name, ()))) for name in ("order", "flipped"))
+    return Transpose(given[0].shape, order, given[0].dtype, flipped)
 
 
 FAMILY: Final = Family(

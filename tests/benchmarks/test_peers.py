@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.peers import pictures
+from benchmarks.peers import pictures, volumetric
 
 PUBLISHED = {
     "mobilenet_v3_large": 5_483_032,
@@ -23,3 +23,9 @@ def test_a_network_has_the_published_number_of_parameters(name: str) -> None:
     with torch.device("meta"):
         network = getattr(pictures, name)()
     assert sum(p.numel() for p in network.parameters()) == PUBLISHED[name]
+
+
+def test_a_network_of_videos_has_the_published_number_of_parameters() -> None:
+    with torch.device("meta"):
+        network = volumetric.resnet3d_18()
+    assert sum(p.numel() for p in network.parameters()) == 33_371_472

@@ -166,8 +166,11 @@ def _input_gradient(
         for g, p, m, a in zip(spans, padding, missing, around, strict=True)
     ]
     grad = ATEN.constant_pad_nd(grad, _edges(edges))
-    turned = weight.flip(list(range(2, 2 + rank))).unflatten(0, (groups, -1))
-    turned = turned.transpose(1, 2).flatten(0, 1)
+    turned = weight.flip(list(range(2, 2 + rank)))
+    if groups > 1:
+        turned = turned.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+    else:
+        turned = turned.transpose(0, 1)
     window = ([1] * rank, around, dilation, False, zeros, groups)
     return ATEN.convolution(grad, turned, None, *window)
 

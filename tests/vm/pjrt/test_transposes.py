@@ -37,6 +37,11 @@ CALLS = [
     Transpose((130, 9, 70), (2, 1, 0)),
     Transpose((1, 6, 1, 5, 1), (3, 2, 4, 1, 0)),
     Transpose((2, 3, 2, 3, 2, 3, 2, 3), (7, 0, 6, 1, 5, 2, 4, 3)),
+    # Weights as windows turned around, axes that go backwards beside others and between them.
+    Transpose((40, 24, 3, 2, 3), (2, 3, 4, 0, 1), "float32", (0, 1, 2)),
+    Transpose((40, 24, 3, 2, 3), (3, 4, 2, 1, 0), "float32", (0, 2)),
+    Transpose((20, 33, 7), (2, 1, 0), "float32", (1,)),
+    Transpose((20, 1, 33, 7), (0, 3, 1, 2), "float32", (0, 1)),
 ]
 
 
@@ -56,9 +61,14 @@ def operands_of(call: Transpose) -> list[Array]:
     return [np.arange(count, dtype=call.dtype).reshape(call.shape)]
 
 
+def wanted(call: Transpose, operand: Array) -> Array:
+    """By numpy."""
+    return np.flip(operand.transpose(call.order), call.flipped)
+
+
 def check(call: Transpose) -> None:
     operands = operands_of(call)
-    np.testing.assert_array_equal(called(call, operands), operands[0].transpose(call.order))
+    np.testing.assert_array_equal(called(call, operands), wanted(call, operands[0]))
 
 
 @pytest.mark.parametrize("call", CALLS, ids=str)
@@ -77,9 +87,10 @@ def test_all_orders(rank: int) -> None:
                 check(call)
 
 
-@given(st.permutations(range(4)), st.tuples(*[st.integers(1, 40)] * 4))
-def test_all_sizes(order: list[int], shape: tuple[int, ...]) -> None:
-    call = Transpose(shape, tuple(order))
+@given(st.permutations(range(4)), st.tuples(*[st.integers(1, 40)] * 4), st.sets(st.integers(0, 2)))
+def test_all_sizes(order: list[int], shape: tuple[int, ...], backwards: set[int]) -> None:
+    flipped = tuple(i for i in sorted(backwards) if shape[order[i]] > 1)
+    call = Transpose(shape, tuple(order), "float32", flipped)
     if not call.problem():
         check(call)
 
@@ -116,11 +127,11 @@ def test_tiles_are_shared_out(count: int, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint32"])
 def test_a_program_calls_it(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = replaced(monkeypatch)
-    call = Transpose((2, 33, 5, 20), (0, 2, 3, 1), dtype)
+    call = Transpose((2, 33, 5, 20), (0, 2, 3, 1), dtype, (1, 2))
     operands = operands_of(call)
     result = run(program(call, FAMILY, form(call)), operands)
     assert made == [call]
-    np.testing.assert_array_equal(result, operands[0].transpose(call.order))
+    np.testing.assert_array_equal(result, wanted(call, operands[0]))
     np.testing.assert_array_equal(result, evaluate(form(call), operands))
 
 
@@ -130,7 +141,7 @@ def test_without_a_library_rows_are_compiled(monkeypatch: pytest.MonkeyPatch) ->
         operands = operands_of(call)
         result = run(program(call, FAMILY, form(call)), operands)
     assert not made
-    np.testing.assert_array_equal(result, operands[0].transpose(call.order))
+    np.testing.assert_array_equal(result, wanted(call, operands[0]))
 
 
 WRONG: list[tuple[Transpose, str]] = [
@@ -144,6 +155,11 @@ WRONG: list[tuple[Transpose, str]] = [
     (Transpose((4, 5, 6), (1, 0, 2)), "becomes another"),
     (Transpose((4, 5, 1), (0, 2, 1)), "becomes another"),
     (Transpose((4, 5), (1, 0), "float64"), "float32"),
+    (Transpose((4, 5, 6), (2, 1, 0), "float32", (2,)), "the last is none"),
+    (Transpose((4, 5, 1), (1, 0, 2), "float32", (1,)), "the last is none"),
+    (Transpose((4, 1, 6), (2, 1, 0), "float32", (1,)), "the last is none"),
+    (Transpose((4, 5, 6), (2, 1, 0), "float32", (1, 0)), "in order"),
+    (Transpose((4, 5, 6), (2, 1, 0), "float32", (0, 7)), "in order"),
 ]
 
 
@@ -162,7 +178,9 @@ def read(attributes: Mapping[str, Any], operands: list[Tensor], result: Tensor) 
 def test_what_files_bring_is_checked() -> None:
     assert read(GOOD.attributes, GOOD.operands, GOOD.result) == GOOD
     (operand,) = GOOD.operands
-    for wrong in ({}, {"order": 1}, {"order": [2, 1, 0]}, {"order": [2, 0]}, {"order": ["a"]}):
+    backwards = ({**GOOD.attributes, "flipped": v} for v in ([2], [-1], [5], 1, ["a"], [0, 0]))
+    others = ({}, {"order": 1}, {"order": [2, 1, 0]}, {"order": [2, 0]}, {"order": ["a"]})
+    for wrong in (*others, *backwards):
         assert isinstance(read(wrong, GOOD.operands, GOOD.result), str)
     for operands in ([], [operand, operand], [operand._replace(shape=(3, 4, 21))]):
         assert isinstance(read(GOOD.attributes, operands, GOOD.result), str)

@@ -72,7 +72,8 @@ struct Side {
 struct Transpose {
   const float* operand;
   float* result;
-  // In the order of the result; in the end those that are on neither side.
+  // In the order of the result; in the end those that are on neither side. To go backwards is to be
+  // less than 0 apart.
   std::vector<Axis> axes;
   // What lies side by side in the result, and in the operand.
   Side rows{}, columns{};
@@ -169,28 +170,32 @@ struct Transpose {
   }
 };
 
-/* `order`: which axis of the operand is each one of the result, four bits for each. */
-void transpose(const DLTensor* operand, int64_t order, const DLTensor* result) {
+/* `order`: which axis of the operand is each one of the result, four bits for each. `flipped`: those of
+ * the result that go backwards, a bit for each; not the last. */
+void transpose(const DLTensor* operand, int64_t order, int64_t flipped, const DLTensor* result) {
   ICHECK(operand->dtype.bits == 32 && operand->dtype.lanes == 1) << "numbers are of four bytes";
   std::vector<Axis> given(static_cast<size_t>(operand->ndim)), axes;
   int64_t apart = 1;
   for (size_t i = given.size(); i-- > 0; apart *= given[i].size)
     given[i] = {operand->shape[i], apart, 0};
+  float* first = static_cast<float*>(result->data);
   apart = 1;
   for (size_t i = given.size(); i-- > 0;) {
     Axis axis = given[order >> (4 * i) & 15];
-    axis.to = apart;
+    const bool backwards = flipped >> i & 1;
+    axis.to = backwards ? -apart : apart;
+    if (backwards) first += (axis.size - 1) * apart;
     apart *= axis.size;
     if (axis.size == 1) continue;
-    if (!axes.empty() && axis.from == axes.back().from * axes.back().size)
+    if (!axes.empty() && axis.from == axes.back().from * axes.back().size &&
+        backwards == (axes.back().to < 0))
       axes.back().size *= axis.size;
     else
       axes.push_back(axis);
   }
   std::reverse(axes.begin(), axes.end());
   ICHECK(axes.size() > 1 && axes.back().from != 1) << "another axis becomes the last";
-  Transpose{static_cast<const float*>(operand->data), static_cast<float*>(result->data), axes}
-      .compute();
+  Transpose{static_cast<const float*>(operand->data), first, axes}.compute();
 }
 
 }  // namespace

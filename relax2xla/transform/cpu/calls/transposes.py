@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from relax2xla import op as R
+from relax2xla.analysis.unused import remove_all_unused
 from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, Rule, rewrite
 from relax2xla.ir import Binding, Call, Expr, Function, IRModule, Tuple, Var
@@ -76,17 +77,27 @@ class _Calls(Sites):
 
     def rules(self) -> list[Rule]:
         """See :class:`Sites`."""
-        return [Rule(is_op("relax.permute_dims")(_x), self._transpose)]
+        return [
+            Rule(is_op("relax.permute_dims")(_x), self._transpose),
+            Rule(is_op("relax.flip")(_x), self._flipped),
+        ]
 
     def rows(self, described: Transpose, params: Sequence[Expr]) -> Expr:
         """See :class:`Sites`."""
-        return R.permute_dims(params[0], described.order)
+        made = R.permute_dims(params[0], described.order)
+        for axis in described.flipped:
+            made = R.flip(made, axis)
+        return made
 
     def function(self, func: Function) -> Function:
         """See :class:`Sites`."""
         if self.family.forms in self.name:  # what a call is in rows
             return func
-        once = rewrite(func, [Rule(is_op("relax.permute_dims")(_x), _Once())], inside=False)[0]
+        plain, merged = rewrite(
+            func, [Rule(is_op("relax.permute_dims")(_x), _merged)], inside=False
+        )
+        plain = remove_all_unused(plain) if merged else func
+        once = rewrite(plain, [Rule(is_op("relax.permute_dims")(_x), _Once())], inside=False)[0]
         self.params, self.readers = once.params, readers_of(once)
         made = super().function(once)
         return func if made is once else made
@@ -101,6 +112,34 @@ class _Calls(Sites):
         if not known or read is None or not pays(call, computed, read):
             return None
         return self.call(call, [m[_x]])
+
+    def _flipped(self, m: Match) -> Expr | None:
+        """A transposition of an argument that goes backwards along some axes."""
+        if any(
+            b is not None and is_call(b.value, "relax.flip") for b in self.readers.get(m.var, ())
+        ):
+            return None  # the last of several
+        flipped, value, between = {_axis_of(m.call)}, m[_x], [m[_x]]
+        while m.uses(value) == 1 and isinstance(made := m.bound(value), Call):
+            if not is_call(made, "relax.flip"):
+                break
+            flipped ^= {_axis_of(made)}
+            value = made.args[0]
+            between.append(value)
+        turned = m.bound(value)
+        if not isinstance(turned, Call) or not is_call(turned, "relax.permute_dims"):
+            return None
+        operand, order = turned.args[0], _order_of(turned)
+        tensor = tensor_of(operand)
+        if tensor is None or order is None or m.uses(value) > 1 or operand not in self.params:
+            return None
+        wide = {i for i, axis in enumerate(order) if tensor.shape[axis] > 1}
+        call = Transpose(tensor.shape, tuple(order), tensor.dtype, (*sorted(flipped & wide),))
+        if call.problem() or not pays(call, computed=False, read=True):
+            return None
+        for gone in between:
+            m.drop(gone)
+        return self.call(call, [operand])
 
     def _source(self, m: Match) -> Expr:
         """What computes the numbers of the operand."""
@@ -134,6 +173,48 @@ class _Calls(Sites):
                 yield b.value
 
 
+def _merged(m: Match) -> Expr | None:
+    """One transposition in the place of several, one after the other; flips between come behind.
+
+    The weight of a convolution goes back turned around, as the window of another.
+    """
+    value, order = m[_x], _order_of(m.call)
+    flipped: list[int] = []
+    while order is not None and isinstance(made := m.bound(value), Call):
+        if is_call(made, "relax.permute_dims"):
+            before = _order_of(made)
+            order = None if before is None else [before[axis] for axis in order]
+        elif is_call(made, "relax.flip") and m.uses(value) <= 1:
+            # A variable that was made on the way is read here alone.
+            flipped.append(order.index(call_attrs(made)["axis"] % len(order)))
+        else:
+            break
+        value = made.args[0]
+    if order is None or value is m[_x]:
+        return None
+    if order == sorted(order) and not flipped:
+        return value
+    made = R.permute_dims(value, order)
+    for axis in flipped:
+        made = R.flip(m.bind("turned", made), axis)
+    return made
+
+
+def _axis_of(flip: Call) -> int:
+    tensor = tensor_of(flip)
+    assert tensor is not None
+    return call_attrs(flip)["axis"] % len(tensor.shape)
+
+
+def _order_of(call: Call) -> list[int] | None:
+    """The axes of a transposition; None where the rank is not known."""
+    tensor, axes = tensor_of(call), call_attrs(call)["axes"]
+    if tensor is None:
+        return None
+    rank = len(tensor.shape)
+    return [*reversed(range(rank))] if axes is None else [axis % rank for axis in axes]
+
+
 class _Once:
     """One transposition in the place of several of one value, which XLA would see in rows alone."""
 
@@ -149,11 +230,9 @@ class _Once:
 
 
 def _call_of(m: Match) -> Transpose | None:
-    tensor, axes = tensor_of(m[_x]), call_attrs(m.call)["axes"]
-    if tensor is None:
+    tensor, order = tensor_of(m[_x]), _order_of(m.call)
+    if tensor is None or order is None:
         return None
-    rank = len(tensor.shape)
-    order = reversed(range(rank)) if axes is None else (a % rank for a in axes)
     call = Transpose(tensor.shape, tuple(order), tensor.dtype)
     return None if call.problem() else call
 

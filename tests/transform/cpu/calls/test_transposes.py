@@ -191,10 +191,7 @@ READERS: dict[str, tuple[Body, Body, bool]] = {
         *(convolution, lambda x: R.matmul(x, rx.const(np.ones((16, 2), "float32")))),
         True,
     ),
-    "a call and another transposition": (
-        *(convolution, lambda x: R.permute_dims(x, FIRST)),
-        False,
-    ),
+    "a call and the way back": (convolution, lambda x: R.permute_dims(x, FIRST), True),
     "a loop and a sum": (twice, lambda x: R.sum(x, [1]), False),
 }
 
@@ -225,6 +222,54 @@ def test_sizes_that_only_a_call_knows() -> None:
     for count in (1, 7):
         given = RNG.standard_normal((count, 16, 30), "float32")
         np.testing.assert_array_equal(np.asarray(run(given)), given.transpose(0, 2, 1))
+
+
+def _values_stay(mod: rx.IRModule, made: rx.IRModule, shape: tuple[int, ...]) -> None:
+    x = RNG.standard_normal(shape, "float32")
+    plain, now = (np.asarray(rx.VirtualMachine(rx.build(m, "cpu"))["main"](x)) for m in (mod, made))
+    np.testing.assert_array_equal(now, plain)
+    np.testing.assert_array_equal(now, evaluate(mod["main"], [x]))
+
+
+def test_several_one_after_the_other_are_one() -> None:
+    mod = module(lambda x: R.permute_dims(last(x), [0, 3, 2, 1]))
+    made = CallTransposes()(mod)
+    assert orders(made) == [[0, 1, 3, 2]]
+    _values_stay(mod, made, SHAPE)
+
+
+def test_there_and_back_is_nothing() -> None:
+    back = module(lambda x: norm(R.permute_dims(last(x), FIRST), 6))
+    assert not orders(CallTransposes()(back))
+
+
+WEIGHT = (24, 16, 3, 2, 3)
+
+
+@pytest.mark.parametrize("axes", [(2, 3, 4), (2, -1), (3, 3), (0,), (1, 2)])
+def test_windows_turned_around_are_read_backwards(
+    axes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the flips stand between transpositions; not along what is the last axis then."""
+    monkeypatch.setattr(call_transposes, "pays", lambda call, computed, read: not computed)
+
+    def body(x: rx.Expr) -> rx.Expr:
+        x = R.flip(x, axes[0])
+        x = R.permute_dims(x, [1, 0, 2, 3, 4])
+        for axis in axes[1:]:
+            x = R.flip(x, axis if axis not in (0, 1) else 1 - axis)
+        return R.reshape(R.permute_dims(x, [3, 4, 2, 1, 0]), (2, 9, 24, 16))
+
+    mod = module(body, WEIGHT)
+    made = CallTransposes()(mod)
+    values = [b.value for b in bindings_of(made["main"].body)]
+    calls = [call_attrs(v) for v in values if is_op(v, "relax.stablehlo.composite")]
+    found = [list(c["composite_attributes"].get("flipped", [])) for c in calls]
+    wanted = {(2, 3, 4): [[0, 1, 2]], (2, -1): [[1, 2]], (3, 3): [[]], (0,): [[3]]}
+    assert found == wanted.get(axes, [])
+    flips = sum(is_op(v, "relax.flip") for v in values)
+    assert flips == (0 if found else len(axes))
+    _values_stay(mod, made, WEIGHT)
 
 
 def test_without_a_compiler_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
