@@ -20,9 +20,7 @@ PASSES = all_passes()
 TESTS = Path(__file__).parents[2]
 ROOMS = (TESTS / "transform", TESTS / "kv_state")
 # Passes that no test calls by their names, and where they are tested.
-ELSEWHERE = {
-    "ChannelsLast": "tests/transform/layout/test_layout.py, as a part of the pipeline",
-}
+ELSEWHERE: dict[str, str] = {}
 # Classes of passes that are made of others, and are no passes by themselves.
 FAMILIES = {
     "Unchanged",

@@ -35,6 +35,7 @@ from relax2xla.ir.traits import (
     Permutes,
     Pointwise,
     Reshapes,
+    axes_of,
 )
 from relax2xla.kernels.native import may_call
 from relax2xla.kernels.transposes import FAMILY, Transpose, pays
@@ -119,11 +120,13 @@ class _Calls(Sites):
             b is not None and is_call(b.value, "relax.flip") for b in self.readers.get(m.var, ())
         ):
             return None  # the last of several
-        flipped, value, between = {_axis_of(m.call)}, m[_x], [m[_x]]
+        if tensor_of(m.call) is None:
+            return None
+        flipped, value, between = _flipped_by(m.call), m[_x], [m[_x]]
         while m.uses(value) == 1 and isinstance(made := m.bound(value), Call):
             if not is_call(made, "relax.flip"):
                 break
-            flipped ^= {_axis_of(made)}
+            flipped = flipped ^ _flipped_by(made)
             value = made.args[0]
             between.append(value)
         turned = m.bound(value)
@@ -186,7 +189,7 @@ def _merged(m: Match) -> Expr | None:
             order = None if before is None else [before[axis] for axis in order]
         elif is_call(made, "relax.flip") and m.uses(value) <= 1:
             # A variable that was made on the way is read here alone.
-            flipped.append(order.index(call_attrs(made)["axis"] % len(order)))
+            flipped += [order.index(axis) for axis in sorted(_flipped_by(made))]
         else:
             break
         value = made.args[0]
@@ -200,10 +203,10 @@ def _merged(m: Match) -> Expr | None:
     return made
 
 
-def _axis_of(flip: Call) -> int:
+def _flipped_by(flip: Call) -> set[int]:
     tensor = tensor_of(flip)
     assert tensor is not None
-    return call_attrs(flip)["axis"] % len(tensor.shape)
+    return {*axes_of(call_attrs(flip)["axis"], len(tensor.shape))}
 
 
 def _order_of(call: Call) -> list[int] | None:
