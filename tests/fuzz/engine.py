@@ -46,11 +46,12 @@ TARGETS: Final = {
     "onnx-values": "onnx_values.OnnxValues",
     "torch-values": "torch_values.TorchValues",
     "relax-values": "relax_values.RelaxValues",
+    "call-values": "call_values.CallValues",
 }
 # Bytes of data that a worker may have.
 MEMORY: Final = 8 << 30
-# Seconds that a worker may take to load what a target needs.
-START: Final = 180.0
+# Seconds that a worker may take to load what a target needs, or to compile that.
+START: Final = 600.0
 # Phases in which a program that was read does what it says; one that runs for ever may do so.
 OWN_TIME: Final = frozenset({"run"})
 # What code that trusts its input raises. An error of ours that was made of one of these by a
