@@ -162,6 +162,8 @@ def _taps(points: Floats, axis: Axis, style: Style) -> tuple[npt.NDArray[np.int6
 
 
 def _along(x: Expr, at: int, axis: Axis, style: Style) -> Expr:
+    if not axis.out:  # of no place, so that there is no weight to say how wide the result is
+        return relax("strided_slice", x, axes=[at], begin=[0], end=[0])
     count = 1 if style.method not in KERNELS else 2 - 2 * _first_tap(axis, style)
     small = axis.size * axis.out <= MATRIX_LIMIT
     if axis.out * count > TAPS_LIMIT or not (small or count <= GATHERED_LIMIT):

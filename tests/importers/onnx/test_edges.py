@@ -127,6 +127,13 @@ def test_axes_without_elements(op: str) -> None:
             both_ways(op, [np.zeros(shape, np.float32)], axis=axis)
 
 
+@pytest.mark.parametrize("form", [{"mode": "linear"}, {"mode": "cubic"}, {"antialias": 1}])
+def test_axes_resized_to_nothing(form: dict[str, Any]) -> None:
+    scales = np.array([1, 1, 0.5, 0.3], np.float32)
+    x = np.ones((1, 2, 4, 3), np.float32)
+    both_ways("Resize", [x, None, scales], known=[2], **{"mode": "linear", **form})
+
+
 # -- sizes that are known only when the model runs ------------------------------------------------
 def dynamic(nodes: list[Any], arrays: dict[str, Any], known: dict[str, Any] | None = None) -> None:
     """Every size of every input is a symbol; the last node's output counts."""
