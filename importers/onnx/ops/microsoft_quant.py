@@ -7,6 +7,7 @@ Semantics: the operator documentation of ONNX Runtime (docs/ContribOperators.md)
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Unpack
@@ -24,6 +25,7 @@ from relax2xla.importers.onnx.engine.known_values import (
 from relax2xla.importers.onnx.ops.math import along_or_from
 from relax2xla.importers.onnx.ops.microsoft import DOMAIN
 from relax2xla.importers.onnx.ops.pool import (
+    Window,
     Windowed,
     average_pool,
     channels_first,
@@ -138,14 +140,22 @@ def qlinear_average_pool(
     kernel_shape: list[int],
     **window: Unpack[Windowed],
 ) -> Expr:
-    y = average_pool(
-        ctx,
-        channels_first(x) if channels_last else x,
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-        kernel_shape=kernel_shape,
-        **window,
+    """With ``count_include_pad`` ONNX Runtime counts what ``ceil_mode`` adds, too."""
+    if channels_last:
+        x = channels_first(x)
+    pooled = functools.partial(
+        average_pool, ctx, x, count_include_pad=count_include_pad, kernel_shape=kernel_shape
     )
+    y = pooled(ceil_mode=ceil_mode, **window)
+    if ceil_mode and count_include_pad and not window["auto_pad"].startswith("SAME"):
+        w, n = Window.of(x, kernel_shape, window), len(kernel_shape)
+        behind = [p + s - 1 for p, s in zip(w.pads[n:], w.strides, strict=True)]
+        padded: Windowed = {**window, "auto_pad": "NOTSET", "pads": [*w.pads[:n], *behind]}
+        # Without the windows that would start behind the padding.
+        sizes = dims_of(y)[2:]
+        y = pooled(**padded)
+        if dims_of(y)[2:] != sizes:
+            y = R.strided_slice(y, list(range(2, 2 + n)), [0] * n, list(sizes))
     return to_channels_last(y) if channels_last else y
 
 

@@ -237,6 +237,21 @@ CASES: list[Case] = [
         [u8(1, 6, 6, 2), *QUANT, s(0.04), z(110)],
         {"kernel_shape": [3, 3], "pads": [1] * 4, "count_include_pad": 1, "channels_last": 1},
     ),
+    *(
+        (
+            "QLinearAveragePool",
+            [u8(1, 5, 6, 2) if last else u8(1, 2, 5, 6), *QUANT, s(0.04), z(110)],
+            {
+                "kernel_shape": [3, 2],
+                "pads": [1, 1, 0, 1],
+                "strides": [2, 3],
+                "ceil_mode": 1,
+                "count_include_pad": 1,
+                "channels_last": last,
+            },
+        )
+        for last in (0, 1)
+    ),
     ("QLinearGlobalAveragePool", [u8(1, 3, 5, 5), *QUANT, s(0.02), z(110)], {}),
     (
         "QLinearGlobalAveragePool",
