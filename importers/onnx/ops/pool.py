@@ -26,7 +26,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     static,
     statics,
 )
-from relax2xla.importers.shared.dims import fold_dim, larger
+from relax2xla.importers.shared.dims import fold_dim, larger, product
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.windows import (
     AVG_POOL,
@@ -269,34 +269,35 @@ def _positions(x: Expr, pooled: Expr, w: Window, storage_order: int) -> Expr:
 
     Each element of each window is looked up by a gather of positions known at import.
     """
-    dims = statics(dims_of(x), "the shape")
-    out = statics(dims_of(pooled), "the shape")
-    n = len(w.kernel)
-    if math.prod(out[2:]) * math.prod(w.kernel) > POSITIONS_LIMIT:
-        raise Unsupported(f"the positions of maxima in windows of {w.kernel} over {dims[2:]}")
+    batch, channels = dims_of(x)[:2]
+    space, out = (statics(dims_of(t)[2:], "the spatial sizes") for t in (x, pooled))
+    n, area = len(w.kernel), math.prod(space)
+    if math.prod(out) * math.prod(w.kernel) > POSITIONS_LIMIT:
+        raise Unsupported(f"the positions of maxima in windows of {w.kernel} over {space}")
     flat, linear = np.zeros((1,) * 2 * n, np.int64), np.zeros((1,) * 2 * n, np.int64)
     valid = np.ones((1,) * 2 * n, bool)
-    for i, size in enumerate(dims[2:]):
-        at = np.arange(out[2 + i])[:, None] * w.strides[i] - w.pads[i]
+    for i, size in enumerate(space):
+        at = np.arange(out[i])[:, None] * w.strides[i] - w.pads[i]
         at = at + np.arange(w.kernel[i]) * w.dilations[i]
         at = np.expand_dims(at, [k for k in range(2 * n) if k not in (i, n + i)])
         valid = valid & (at >= 0) & (at < size)
         flat = flat * size + at
         # What is counted: the last axis first, or (``storage_order``) the first.
-        linear = linear + at * math.prod(dims[2 : 2 + i] if storage_order else dims[3 + i :])
+        linear = linear + at * math.prod(space[:i] if storage_order else space[i + 1 :])
     count = math.prod(w.kernel)
     flat = np.where(valid, flat, 0).reshape(-1, count)
     linear = np.broadcast_to(linear, valid.shape).reshape(-1, count)
-    seen = R.take(R.reshape(x, (dims[0], dims[1], math.prod(dims[2:]))), Constant(flat), 2)
+    seen = R.take(R.reshape(x, ShapeExpr((batch, channels, area))), Constant(flat), 2)
     dtype = dtype_of(x)
     low = -math.inf if is_float(dtype) else limits(dtype)[0]
     seen = R.where(Constant(valid.reshape(-1, count)), seen, scalar(low, dtype))
     best = R.argmax(seen, axis=3, keepdims=True)
     table = Constant(np.ascontiguousarray(linear).reshape(1, 1, -1, count))
-    spread = R.broadcast_to(table, (dims[0], dims[1], *linear.shape))
-    local = R.reshape(R.gather_elements(spread, best, 3), out)
-    planes = np.arange(dims[0] * dims[1]).reshape(dims[0], dims[1], *[1] * n)
-    return R.add(local, Constant(planes.astype(np.int64) * math.prod(dims[2:])))
+    spread = R.broadcast_to(table, ShapeExpr((batch, channels, *linear.shape)))
+    local = R.reshape(R.gather_elements(spread, best, 3), ShapeExpr((batch, channels, *out)))
+    planes = R.arange(0, product((batch, channels)), 1, "int64")
+    planes = R.reshape(planes, ShapeExpr((batch, channels, *[1] * n)))
+    return R.add(local, R.multiply(planes, scalar(area, "int64")))
 
 
 @onnx_op("AveragePool")

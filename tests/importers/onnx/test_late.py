@@ -289,3 +289,11 @@ def test_windows_as_wide_as_symbolic_sizes_need(op: str, form: Any) -> None:
     ]
     for x in (f(1, 2, 5, 7), f(1, 2, 4, 6)):
         agree(model_of(nodes, [value("x", x, [1, 2, "h", "w"])], weights=weights), [x])
+
+
+@pytest.mark.parametrize("storage_order", [0, 1])
+def test_positions_of_maxima_in_a_symbolic_batch(storage_order: int) -> None:
+    form = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    node = helper.make_node("MaxPool", ["x"], ["y", "at"], storage_order=storage_order, **form)
+    x = f(2, 3, 5, 4)
+    agree(model_of([node], [value("x", x, ["n", "c", 5, 4])], ["y", "at"]), [x])
