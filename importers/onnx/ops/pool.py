@@ -335,10 +335,15 @@ def lp_pool(
     **window: Unpack[Windowed],
 ) -> Expr:
     """The p-th root of the sum of p-th powers: padding counts nothing, whatever its number."""
-    w = Window.of(X, kernel_shape, window)
     dtype = dtype_of(X)
+    late = LateSame.of(ctx, X, kernel_shape, window)
+    w = Window.of(X, kernel_shape, window, late and "VALID")
     powers = R.power(R.abs(X), scalar(p, dtype))
-    if ceil_mode:
+    if late is not None:
+        mean = _pool(AVG_POOL, late.padded(ctx, powers), w)
+        mean = late.pinned(ctx, ctx.emit(mean))
+        total = R.multiply(mean, scalar(math.prod(w.kernel), dtype))
+    elif ceil_mode:
         # The last windows may reach beyond the padding: what they hold is counted for each.
         mean = _pool(AVG_POOL, powers, w, ceil_mode=True, count_include_pad=False)
         sizes = statics(dims_of(X)[2:], "the spatial sizes")

@@ -277,6 +277,8 @@ def test_pad_by_what_the_sizes_say(rows: int) -> None:
         ("MaxPool", {"auto_pad": "SAME_UPPER", "kernel_shape": [3, 4]}),
         ("AveragePool", {"auto_pad": "SAME_LOWER", "kernel_shape": [3, 2]}),
         ("AveragePool", {"auto_pad": "SAME_UPPER", "kernel_shape": [2, 3], "count_include_pad": 1}),
+        ("LpPool", {"auto_pad": "SAME_UPPER", "kernel_shape": [3, 4], "p": 3}),
+        ("LpPool", {"auto_pad": "SAME_LOWER", "kernel_shape": [3, 2]}),
     ],
 )
 def test_windows_as_wide_as_symbolic_sizes_need(op: str, form: Any) -> None:
