@@ -195,20 +195,24 @@ def conv_transpose(
     auto = choice(window["auto_pad"], AUTO, "auto_pad")
     w = Window.of(X, kernel, window, None if auto == "NOTSET" else "VALID")
     around: Sequence[int] = w.pads
+    cut: list[tuple[Dim, Dim, Dim]] = []
     if output_shape is not None or auto.startswith("SAME"):
-        sizes = statics(dims_of(X)[2:], "the spatial sizes")
-        wanted = (output_shape or [i * s for i, s in zip(sizes, w.strides, strict=True)])[-n:]
+        space = dims_of(X)[2:]
+        wanted = (output_shape or [i * s for i, s in zip(space, w.strides, strict=True)])[-n:]
         total = [
-            (i - 1) * s + o + (k - 1) * d + 1 - out
+            fold_dim((i - 1) * s + o + (k - 1) * d + 1 - out)
             for i, s, o, k, d, out in zip(
-                sizes, w.strides, grown, kernel, w.dilations, wanted, strict=True
+                space, w.strides, grown, kernel, w.dilations, wanted, strict=True
             )
         ]
-        grown = [o + max(-t, 0) for o, t in zip(grown, total, strict=True)]
-        around = halves([max(t, 0) for t in total], auto == "SAME_UPPER")
+        known = [t if isinstance(t, int) else 0 for t in total]
+        grown = [o + max(-t, 0) for o, t in zip(grown, known, strict=True)]
+        around = halves([max(t, 0) for t in known], auto == "SAME_UPPER")
+        if not all(isinstance(t, int) for t in total):
+            cut = [_cut(t, out, auto == "SAME_UPPER") for t, out in zip(total, wanted, strict=True)]
     # What the operator cannot add itself (it allows less than a stride) is padding behind.
     most = [max(s, d) - 1 for s, d in zip(w.strides, w.dilations, strict=True)]
-    extra = [max(g - m, 0) for g, m in zip(grown, most, strict=True)]
+    extra: list[Dim] = [max(g - m, 0) for g, m in zip(grown, most, strict=True)]
     y = CONV_TRANSPOSE[n](
         X,
         W,
@@ -218,9 +222,28 @@ def conv_transpose(
         dilation=w.dilations,
         groups=window["group"],
     )
-    if any(extra):
-        y = R.nn.pad(y, [0, 0, 0, 0, *(p for e in extra for p in (0, e))])
+    if cut:
+        extra = [fold_dim(e + behind) for e, (_, behind, _) in zip(extra, cut, strict=True)]
+    if any(not isinstance(e, int) or e for e in extra):
+        made = R.nn.pad(y, [0, 0, 0, 0, *(p for e in extra for p in (0, e))])
+        sides = zip(dims_of(y), [0, 0, *extra], strict=True)
+        y = ctx.pinned(made, [fold_dim(d + e) for d, e in sides]) if cut else made
+    if cut:
+        first = [f for f, _, _ in cut]
+        last = [fold_dim(f + out) for f, _, out in cut]
+        whole = [*dims_of(y)[:2], *(out for _, _, out in cut)]
+        y = ctx.pinned(R.strided_slice(y, list(range(2, 2 + n)), first, last), whole)
     return biased(y, B)
+
+
+def _cut(total: Dim, out: Dim, upper: bool) -> tuple[Dim, Dim, Dim]:
+    """Of an axis of a transposed convolution that is ``total`` too long, or short, which is a
+    symbolic size: where the result begins, what is added behind, and the result's size.
+    """
+    if isinstance(total, int):  # the operator does it
+        return 0, 0, out
+    less = fold_dim(larger(total, 0) // 2)
+    return (less if upper else fold_dim(larger(total, 0) - less)), larger(-total, 0), out
 
 
 def channels_first(x: Expr) -> Expr:

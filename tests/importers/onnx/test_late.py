@@ -299,3 +299,19 @@ def test_positions_of_maxima_in_a_symbolic_batch(storage_order: int) -> None:
     node = helper.make_node("MaxPool", ["x"], ["y", "at"], storage_order=storage_order, **form)
     x = f(2, 3, 5, 4)
     agree(model_of([node], [value("x", x, ["n", "c", 5, 4])], ["y", "at"]), [x])
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"auto_pad": "SAME_UPPER"},
+        {"auto_pad": "SAME_LOWER"},
+        {"output_shape": [9, 12]},
+        {"output_shape": [8, 14], "auto_pad": "SAME_UPPER"},
+        {"output_shape": [10, 15], "auto_pad": "SAME_LOWER"},
+    ],
+)
+def test_transposed_convolutions_to_a_size_over_symbolic_ones(form: Any) -> None:
+    node = helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[2, 3], **form)
+    weights, x = {"w": f(2, 2, 3, 4), "b": f(2)}, f(1, 2, 4, 4)
+    agree(model_of([node], [value("x", x, [1, 2, "h", "w"])], weights=weights), [x])
