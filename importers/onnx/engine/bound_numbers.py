@@ -18,8 +18,10 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import is_float
 from relax2xla.importers.onnx.engine.known_items import items_of
 from relax2xla.importers.onnx.engine.known_values import NeedsValue, info_of
+from relax2xla.importers.shared.dims import same_dim
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.ir import Constant, Expr, ShapeStructInfo, TensorStructInfo, Var
+from relax2xla.ir import Call, Constant, Expr, Op, ShapeStructInfo, TensorStructInfo, Var
+from relax2xla.ir.traits import Broadcasting, MatMul
 from relax2xla.tir import Dim
 from relax2xla.vm.call.symbol_values import OFFSET
 
@@ -129,3 +131,35 @@ def pinned(builder: BlockBuilder, x: Expr, dims: Sequence[Dim | None]) -> Expr:
     made = [tir.Var(builder.get_unique_name("n"), "int64") if d is None else d for d in dims]
     bound = x if isinstance(x, Var) else builder.emit(x)
     return builder.match_cast(bound, TensorStructInfo(made, info_of(x).dtype))
+
+
+def sizes_together(x: Expr) -> list[Dim | None] | None:
+    """The sizes of a call that broadcasts its operands, None for those that are open; None of all
+    other values.
+
+    A size that is a number, but not 1, is the result's: a symbolic one beside it is it, or 1.
+    """
+    if not isinstance(x, Call) or not isinstance(x.op, Op):
+        return None
+    if not (x.op.has(Broadcasting) or x.op.has(MatMul)):
+        return None
+    found = [a.struct_info for a in x.args]
+    shapes = [i.dims for i in found if isinstance(i, TensorStructInfo) and i.dims is not None]
+    if len(shapes) != len(found):
+        return None
+    tail: list[Dim | None] = []
+    if x.op.has(MatMul):
+        left, right = shapes
+        tail = [*left[-2:-1], *(right[-1:] if len(right) > 1 else ())]
+        shapes = [left[:-2], right[:-2]]
+    ndim = max(map(len, shapes))
+    at = [[s[i - ndim] for s in shapes if i >= ndim - len(s)] for i in range(ndim)]
+    return [*map(_together, at), *tail]
+
+
+def _together(dims: Sequence[Dim]) -> Dim | None:
+    wide = [d for d in dims if not isinstance(d, int) or d != 1]
+    known = next((d for d in wide if isinstance(d, int)), None)
+    if known is not None or not wide:
+        return 1 if known is None else known
+    return wide[0] if all(same_dim(d, wide[0]) for d in wide[1:]) else None

@@ -19,6 +19,7 @@ from relax2xla.importers.onnx.engine.bound_numbers import (
     bound_sizes,
     limited,
     pinned,
+    sizes_together,
 )
 from relax2xla.importers.onnx.engine.context import Context, LoopMemory, Missing
 from relax2xla.importers.onnx.engine.converters import (
@@ -430,15 +431,17 @@ class Interpreter:
                 made.append(Host(r))
             elif isinstance(r, Constant):
                 made.append(Host(r.data, expr=r, fold=r.span is None or not r.span.name))
-            elif isinstance(r, Host | Var):
+            elif isinstance(r, Host):
                 made.append(r)
             else:
-                var = self.builder.emit(r)
+                var = r if isinstance(r, Var) else self.builder.emit(r)
                 info = var.struct_info_
                 if isinstance(info, TensorStructInfo) and any(map(sprawls, info.dims or ())):
                     raise Unsupported("the sizes of its result are too long to be written down")
-                if reads and isinstance(info, TensorStructInfo) and not info.dims and info.ndim > 0:
-                    var = pinned(self.builder, var, [None] * info.ndim)
+                if isinstance(info, TensorStructInfo) and not info.dims and info.ndim > 0:
+                    sizes = sizes_together(r) or [None] * info.ndim
+                    if reads or None not in sizes:
+                        var = pinned(self.builder, var, sizes)
                 made.append(var)
         return made
 

@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from relax2xla.errors import CallError, OpNotImplemented, TVMError
 from relax2xla.frontend.onnx import from_onnx
+from relax2xla.ir import TensorStructInfo
 from relax2xla.op.image import resampling
 from relax2xla.vm.call.machine import VirtualMachine
 from relax2xla.vm.plan.build import build
@@ -315,3 +316,42 @@ def test_transposed_convolutions_to_a_size_over_symbolic_ones(form: Any) -> None
     node = helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[2, 3], **form)
     weights, x = {"w": f(2, 2, 3, 4), "b": f(2)}, f(1, 2, 4, 4)
     agree(model_of([node], [value("x", x, [1, 2, "h", "w"])], weights=weights), [x])
+
+
+def test_a_size_beside_a_symbolic_one_is_the_results() -> None:
+    """What is broadcast keeps the sizes that are known for certain."""
+    weights = {"c": np.array([[[1]], [[0]], [[1]]], bool), "w": f(3, 5, 4)}
+    nodes = [
+        helper.make_node("MatMul", ["w", "x"], ["a"]),
+        helper.make_node("Where", ["c", "a", "x"], ["y"]),
+    ]
+    x = f(3, 4, 2)
+    ins = [value("x", x, ["n", 4, 2])]
+    product = model_of(nodes[:1], ins, ["a"], weights=weights)
+    chosen = model_of(nodes[1:], [value("a", x, [1, 4, 2]), *ins], weights=weights)
+    for model, inputs, size in ((product, [x], 5), (chosen, [x[1:2], x], 4)):
+        info = from_onnx(model)["main"].ret_struct_info
+        assert isinstance(info, TensorStructInfo)
+        assert info.dims == (3, size, 2)
+        agree(model, inputs)
+
+
+def test_the_result_of_a_loop_that_the_machine_runs_has_sizes() -> None:
+    """Its body does not say its sizes; a function's body, that of a norm, asks for them."""
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["v", "h"], ["next"]),
+            helper.make_node("Identity", ["c"], ["on"]),
+        ],
+        "body",
+        [info("i", 7, []), info("c", 9, []), info("v", 1, None)],
+        [info("on", 9, []), info("next", 1, None)],
+    )
+    nodes = [
+        helper.make_node("Loop", ["n", "", "x"], ["l"], body=body),
+        helper.make_node("LayerNormalization", ["l", "w"], ["y"]),
+    ]
+    x, h = f(3, 4), f(1, 4)
+    ins = [value("x", x, ["a", 4]), value("h", h, ["b", 4])]
+    agree(model_of(nodes, ins, opset=17, weights={"n": n(2), "w": f(4)}), [x, h])
