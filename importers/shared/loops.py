@@ -31,7 +31,16 @@ INDEX = TensorStructInfo((), "int64")
 
 
 class NotInvariant(ValueError):
-    """The body of a loop changes the shape or dtype of a value that it carries."""
+    """The body of a loop changes the shape or dtype of a value that it carries.
+
+    ``before``, ``after``: the type that is carried, and the one that the body gives
+    """
+
+    def __init__(
+        self, why: str, before: StructInfo | None = None, after: StructInfo | None = None
+    ) -> None:
+        super().__init__(why)
+        self.before, self.after = before, after
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +190,9 @@ def _check(before: Sequence[Expr], after: Sequence[Expr]) -> None:
         if not same(a.struct_info, b.struct_info):
             raise NotInvariant(
                 f"the loop carries {a.struct_info} as value {at}, and its body gives "
-                f"{b.struct_info}"
+                f"{b.struct_info}",
+                a.struct_info,
+                b.struct_info,
             )
 
 

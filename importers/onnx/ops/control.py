@@ -14,6 +14,7 @@ from typing import Any
 from onnx import GraphProto
 
 from relax2xla import op as R
+from relax2xla import tir
 from relax2xla.importers.onnx.engine.context import Context, Missing, known, known_number
 from relax2xla.importers.onnx.engine.converters import as_int, onnx_op
 from relax2xla.importers.onnx.engine.known_values import (
@@ -26,7 +27,7 @@ from relax2xla.importers.onnx.engine.known_values import (
 from relax2xla.importers.onnx.engine.objects import Kind, as_value, host_loop, kind_of, stacked
 from relax2xla.importers.onnx.ops.random import loop_key
 from relax2xla.importers.shared import loops
-from relax2xla.importers.shared.dims import fold_dim
+from relax2xla.importers.shared.dims import fold_dim, same_dim
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.index import joined
 from relax2xla.importers.shared.loops import NotInvariant, Stack
@@ -294,7 +295,33 @@ def scan(
         made = ctx.subgraph(body, [*values, *map(ctx.emit, seen)], key=keys(i))
         return made[: len(states)], made[len(states) :]
 
+    undo = ctx.mark()
+    try:
+        last, stacked = loops.scan(ctx.builder, length, step, states, stacks)
+        return [*last, *stacked]
+    except NotInvariant as e:
+        known_sizes = _required(e)
+        if not known_sizes:
+            raise Unsupported(f"a scan whose states change their shape: {e}") from e
+    # Exporters write states as constants of the batch that they traced, beside a symbolic one.
+    undo()
+    inputs = [_with(ctx, x, known_sizes) for x in inputs]
     return _scanned(ctx, length, step, states, stacks)
+
+
+def _required(e: NotInvariant) -> list[tuple[Dim, int]]:
+    """The symbolic sizes of which a loop says that they can only be numbers."""
+    before, after = e.before, e.after
+    if not (isinstance(before, TensorStructInfo) and isinstance(after, TensorStructInfo)):
+        return []
+    pairs = zip(before.dims or (), after.dims or (), strict=False)
+    return [(b, a) for a, b in pairs if isinstance(a, int) and isinstance(b, tir.Var)]
+
+
+def _with(ctx: Context, x: Expr, known_sizes: Sequence[tuple[Dim, int]]) -> Expr:
+    """``x`` with these sizes, which the call checks."""
+    dims = [next((n for s, n in known_sizes if same_dim(d, s)), d) for d in dims_of(x)]
+    return x if dims == list(dims_of(x)) else ctx.pinned(x, dims)
 
 
 @onnx_op("Scan", since=8)

@@ -397,6 +397,28 @@ def test_states_of_a_fixed_batch_beside_a_symbolic_one_say_the_batch(op: str) ->
     agree(model, inputs)
 
 
+@pytest.mark.parametrize("batch", [3, 1])
+def test_a_scan_whose_state_has_a_fixed_batch_beside_a_symbolic_one(batch: int) -> None:
+    info = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("MatMul", ["e", "w"], ["t"]),
+        helper.make_node("Add", ["t", "s"], ["next"]),
+        helper.make_node("Tanh", ["next"], ["row"]),
+    ]
+    ins = [info(n, TensorProto.FLOAT, None) for n in ("s", "e")]
+    outs = [info(n, TensorProto.FLOAT, None) for n in ("next", "row")]
+    body = helper.make_graph(nodes, "body", ins, outs)
+    node = helper.make_node("Scan", ["s0", "x"], ["last", "y"], body=body, num_scan_inputs=1)
+    weights, x = {"w": f(2, 4), "s0": f(batch, 4)}, f(5, batch, 2)
+    ins = [value("x", x, ["steps", "batch", 2])]
+    model = model_of([node], ins, ["last", "y"], weights=weights)
+    agree(model, [x])
+    if batch == 1:
+        machine = relax2xla.VirtualMachine(relax2xla.build(from_onnx(model)))
+        with pytest.raises(ValueError, match="expected 1"):
+            machine["main"](f(5, 2, 2))
+
+
 def test_another_batch_than_that_of_the_states_is_an_error() -> None:
     model, inputs = recurrence("GRU", "forward")
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "batch"
