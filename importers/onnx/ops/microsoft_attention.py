@@ -167,6 +167,29 @@ class Merged(Attended):
     past_present_share_buffer: Annotated[int, 0]
 
 
+def _of_mask(ctx: Context, x: Expr, mask: Expr | None, past: Expr | None) -> Expr:
+    """``x`` (batch, length, width) with the sizes that only a mask or what is past knows.
+
+    The call checks them. A mask of one axis says the batch where its forms leave one.
+    """
+    batch, length, width = dims_of(x)
+    _, cached, _, before, _ = (0, batch, 0, 0, 0) if past is None else dims_of(past)
+    seen = () if mask is None else dims_of(mask)
+    batches, lengths = [cached], list[Dim]()
+    if len(seen) == 1 and isinstance(n := seen[0], int):
+        # Ends; ends and starts; those of packed entries.
+        forms = [n, *([n // 2] if n % 2 == 0 else []), *([n // 3] if n % 3 == 2 and n > 2 else [])]
+        batches += forms if len(forms) == 1 else []
+    elif len(seen) > 1:
+        batches += [d for d in seen[:1] if d != 1]
+        lengths += [fold_dim(seen[-1] - before)]
+    sizes = [
+        next((d for d in [own, *found] if isinstance(d, int) and d > 0), own)
+        for own, found in ((batch, batches), (length, lengths))
+    ]
+    return x if sizes == [batch, length] else ctx.pinned(x, [*sizes, width])
+
+
 def _merged(
     ctx: Context,
     x: Expr,
@@ -179,6 +202,7 @@ def _merged(
     """Attention of projected queries, keys and values that lie side by side in ``x``."""
     choice(form["do_rotary"], (0,), "do_rotary")
     choice(form["past_present_share_buffer"], (0,), "past_present_share_buffer")
+    x = _of_mask(ctx, x, mask, past)
     cuts = [sizes[0], sizes[0] + sizes[1]]
     parts = ctx.emit(R.split(x, cuts, 2))
     q, k, v = (ctx.emit(split_heads(ctx, parts[i], form["num_heads"])) for i in range(3))

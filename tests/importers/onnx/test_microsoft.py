@@ -498,6 +498,19 @@ def test_columns_of_weights_name_the_block_of_their_packed_zero_point() -> None:
     np.testing.assert_allclose(got, a @ full.T, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("mask", "past"),
+    [(i32(5, 3, 4), None), (i32(*[[1, 1, 0, 1, 1]] * 3), None), (None, f(2, 3, HEADS, 4, SIZE))],
+)
+def test_a_mask_or_a_past_of_a_fixed_batch_beside_a_symbolic_one(mask: Any, past: Any) -> None:
+    arrays = [f(3, LEN, 6), *QKV[1:], mask, past]
+    more = {"num_heads": HEADS, "outputs": 2, "known": (1, 2, *([3] if past is None else []))}
+    model, inputs = model_of("Attention", arrays, **more)
+    for at, name in enumerate(("batch", "length")):
+        model.graph.input[0].type.tensor_type.shape.dim[at].dim_param = name
+    agree(model, inputs)
+
+
 def test_packed_keys_and_values_are_those_apart() -> None:
     """ONNX Runtime has packed ones on the GPU only."""
     q, k, v = (f(2, 4, HEADS, SIZE) for _ in range(3))
