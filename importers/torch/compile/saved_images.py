@@ -133,7 +133,7 @@ def _images(module: GraphModule) -> dict[Node, Order]:
     todo = [
         (n, _LAST[rank])
         for node in module.graph.nodes
-        if node.target is ATEN.convolution.default and (rank := node.meta["val"].ndim) in _LAST
+        if node.target is ATEN.convolution.default and (rank := _rank(node)) in _LAST
         for n in (node, node.args[0])
     ]
     while todo:
@@ -145,6 +145,12 @@ def _images(module: GraphModule) -> dict[Node, Order]:
         before = _before(node, order)
         todo += [(n, before) for n in node.all_input_nodes] if before else ()
     return found
+
+
+def _rank(node: Node) -> int:
+    """The axes of a convolution's result; 0 of volumes but in float32, which are read in planes."""
+    value: torch.Tensor = node.meta["val"]
+    return 0 if value.ndim == 5 and value.dtype != torch.float32 else value.ndim
 
 
 def _is_image(node: Node, rank: int) -> bool:

@@ -23,6 +23,8 @@ MAX_TAPS = 49
 MAX_TERMS = 512
 # Deeper windows of volumes are not taken as planes of more channels.
 MAX_DEPTH = 16
+# Numbers of the image of these planes.
+MAX_JOINED = 1 << 25
 # More copies of an edge are added up by a sum of their own.
 MAX_COPIES = 4
 # Channels from which the transposition that makes them last pays.
@@ -206,10 +208,12 @@ def _in_depth(
 ) -> Tensor | None:
     """Of the weight of volumes as that of planes, with the channels of all slices under the window.
 
+    Or as that of each slice of the window where those beside each other would take much memory.
     None where that of the planes is no operator of its own, or where a window is deep.
     """
     (many, each, depth, *window), slices = weight.shape, grad.shape[2]
-    if depth > MAX_DEPTH:
+    known = all(isinstance(s, int) for v in (x, grad) for s in v.shape)
+    if not known or x.dtype != torch.float32 or depth > MAX_DEPTH:
         return None
     # Channels last, as a function in C++ reads them, and as what the forward graph saves lies.
     x, grad = (v.movedim(1, -1) for v in (x, grad))
@@ -217,14 +221,25 @@ def _in_depth(
     x = ATEN.constant_pad_nd(x, [0, 0] * 3 + [ahead, ahead])
     ends = [at * apart + (slices - 1) * step + 1 for at in range(depth)]
     under = [ATEN.slice.Tensor(x, 1, end - (slices - 1) * step - 1, end, step) for end in ends]
+    around = (stride[1:], padding[1:], dilation[1:])
+    grad = grad.flatten(0, 1).movedim(-1, 1)
+    if sum(v.numel() for v in under) > MAX_JOINED:
+        planes = [v.flatten(0, 1).movedim(-1, 1) for v in under]
+        taps = weight.unbind(2)
+        return torch.stack(
+            [
+                _weight_gradient(v, grad, tap, *around, groups)
+                for v, tap in zip(planes, taps, strict=True)
+            ],
+            2,
+        )
     # Each group has its channels of one slice behind those of the slice before.
     rows = torch.cat([v.unflatten(-1, (groups, each)) for v in under], -1).flatten(-2)
-    rows, grad = (v.flatten(0, 1).movedim(-1, 1) for v in (rows, grad))
-    planes = weight.transpose(1, 2).reshape(many, depth * each, *window)
-    if not _is_one(rows, grad, planes, dilation[1:], groups):
+    rows = rows.flatten(0, 1).movedim(-1, 1)
+    joined = weight.transpose(1, 2).reshape(many, depth * each, *window)
+    if not _is_one(rows, grad, joined, dilation[1:], groups):
         return None
-    around = (stride[1:], padding[1:], dilation[1:])
-    made = _weight_gradient(rows, grad, planes, *around, groups)
+    made = _weight_gradient(rows, grad, joined, *around, groups)
     return made.unflatten(1, (depth, each)).transpose(1, 2)
 
 
