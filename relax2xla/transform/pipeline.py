@@ -60,8 +60,8 @@ STATIC: Final[tuple[type[Pass], ...]] = (
     FeatureMajor,
     # Behind it, since it may have other axes be the last.
     CallNorms,
-    # Last: what others leave of transpositions.
     CallSlices,
+    # Last: what others leave of transpositions.
     CallTransposes,
 )
 # What gives functions of JAX nothing where there are no calls: they are differentiated as written,

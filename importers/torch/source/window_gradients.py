@@ -92,7 +92,7 @@ def convolution_backward(
     if output_mask[0] and to_input is None:
         to_input = _input_gradient(grad, x, weight, window, transposed, groups)
     if output_mask[1] and to_weight is None:
-        to_weight = _weight_gradient(one, other, weight, *window, groups)
+        to_weight = _weight_gradient(one, other, weight, window, groups)
     if output_mask[2]:
         to_bias = grad.sum([0, *range(2, grad.ndim)])
     return to_input, to_weight, to_bias
@@ -125,12 +125,17 @@ _LIBRARY.impl("weight", _weight, "CompositeExplicitAutograd")
 
 def _is_one(x: Tensor, grad: Tensor, weight: Tensor, dilation: Sequence[int], groups: int) -> bool:
     """Whether the gradient of the weight is that operator: over planes, of known sizes."""
-    known = all(isinstance(s, int) for v in (x, grad) for s in v.shape)
-    if x.ndim != 4 or not known or x.dtype != torch.float32:
+    if x.ndim != 4 or not _is_known(x, grad):
         return False
     if groups == x.shape[1] == grad.shape[1] > 1:
         return all(d == 1 for d in dilation) and 1 < math.prod(weight.shape[2:]) <= MAX_TAPS
     return True
+
+
+def _is_known(x: Tensor, grad: Tensor) -> bool:
+    """Whether an image is of float32, and its sizes and those of its gradient are known."""
+    sizes = (s for v in (x, grad) for s in v.shape)
+    return x.dtype == torch.float32 and all(isinstance(s, int) for s in sizes)
 
 
 def _input_gradient(
@@ -178,84 +183,60 @@ def _input_gradient(
 
 
 def _weight_gradient(
-    x: Tensor,
-    grad: Tensor,
-    weight: Tensor,
-    stride: Sequence[Any],
-    padding: Sequence[Any],
-    dilation: Sequence[Any],
-    groups: int,
+    x: Tensor, grad: Tensor, weight: Tensor, window: Sequence[Any], groups: int
 ) -> Tensor:
     """As one operator, of planes, or in others."""
-    if _is_one(x, grad, weight, dilation, groups):
+    if _is_one(x, grad, weight, window[2], groups):
         one: Any = torch.ops.relax2xla_gradients.weight
-        return one(x, grad, weight, stride, padding, dilation, groups)
-    if x.ndim == 5:
-        made = _in_depth(x, grad, weight, stride, padding, dilation, groups)
-        if made is not None:
-            return made
-    return _by_places(x, grad, weight, stride, padding, dilation, groups)
+        return one(x, grad, weight, *window, groups)
+    made = _in_depth(x, grad, weight, window, groups) if x.ndim == 5 else None
+    return _by_places(x, grad, weight, window, groups) if made is None else made
 
 
 def _in_depth(
-    x: Tensor,
-    grad: Tensor,
-    weight: Tensor,
-    stride: Sequence[Any],
-    padding: Sequence[Any],
-    dilation: Sequence[Any],
-    groups: int,
+    x: Tensor, grad: Tensor, weight: Tensor, window: Sequence[Any], groups: int
 ) -> Tensor | None:
     """Of the weight of volumes as that of planes, with the channels of all slices under the window.
 
     Or as that of each slice of the window where those beside each other would take much memory.
     None where that of the planes is no operator of its own, or where a window is deep.
     """
-    (many, each, depth, *window), slices = weight.shape, grad.shape[2]
-    known = all(isinstance(s, int) for v in (x, grad) for s in v.shape)
-    if not known or x.dtype != torch.float32 or depth > MAX_DEPTH:
+    (many, each, depth, *plane), slices = weight.shape, grad.shape[2]
+    if not _is_known(x, grad) or depth > MAX_DEPTH:
         return None
+    (step, *strides), (ahead, *padding), (apart, *dilation) = window
+    around = (strides, padding, dilation)
     # Channels last, as a function in C++ reads them, and as what the forward graph saves lies.
     x, grad = (v.movedim(1, -1) for v in (x, grad))
-    ahead, step, apart = padding[0], stride[0], dilation[0]
-    x = ATEN.constant_pad_nd(x, [0, 0] * 3 + [ahead, ahead])
-    ends = [at * apart + (slices - 1) * step + 1 for at in range(depth)]
-    under = [ATEN.slice.Tensor(x, 1, end - (slices - 1) * step - 1, end, step) for end in ends]
-    around = (stride[1:], padding[1:], dilation[1:])
-    grad = grad.flatten(0, 1).movedim(-1, 1)
+    x = ATEN.constant_pad_nd(x, _edges([(ahead, ahead), *[(0, 0)] * 3]))
+    under = [_under(x, (at,), (slices,), (step,), (apart,), 1) for at in range(depth)]
+    grad = _as_planes(grad)
     if sum(v.numel() for v in under) > MAX_JOINED:
-        planes = [v.flatten(0, 1).movedim(-1, 1) for v in under]
-        taps = weight.unbind(2)
-        return torch.stack(
-            [
-                _weight_gradient(v, grad, tap, *around, groups)
-                for v, tap in zip(planes, taps, strict=True)
-            ],
-            2,
-        )
+        pairs = zip(map(_as_planes, under), weight.unbind(2), strict=True)
+        made = [_weight_gradient(v, grad, tap, around, groups) for v, tap in pairs]
+        return torch.stack(made, 2)
     # Each group has its channels of one slice behind those of the slice before.
     rows = torch.cat([v.unflatten(-1, (groups, each)) for v in under], -1).flatten(-2)
-    rows = rows.flatten(0, 1).movedim(-1, 1)
-    joined = weight.transpose(1, 2).reshape(many, depth * each, *window)
-    if not _is_one(rows, grad, joined, dilation[1:], groups):
+    rows = _as_planes(rows)
+    joined = weight.transpose(1, 2).reshape(many, depth * each, *plane)
+    if not _is_one(rows, grad, joined, dilation, groups):
         return None
-    made = _weight_gradient(rows, grad, joined, *around, groups)
+    made = _weight_gradient(rows, grad, joined, around, groups)
     return made.unflatten(1, (depth, each)).transpose(1, 2)
 
 
+def _as_planes(x: Tensor) -> Tensor:
+    """The slices of volumes with channels last, in the batch of planes with channels first."""
+    return x.flatten(0, 1).movedim(-1, 1)
+
+
 def _by_places(
-    x: Tensor,
-    grad: Tensor,
-    weight: Tensor,
-    stride: Sequence[Any],
-    padding: Sequence[Any],
-    dilation: Sequence[Any],
-    groups: int,
+    x: Tensor, grad: Tensor, weight: Tensor, window: Sequence[Any], groups: int
 ) -> Tensor:
     """A sum of products for each place in the window; or a convolution, in which batch and channels
     change places, and so do stride and dilation. Of the two that which XLA runs faster on the CPU.
     """
-    rank, kernel = x.ndim - 2, weight.shape[2:]
+    rank, kernel, (stride, padding, dilation) = x.ndim - 2, weight.shape[2:], window
     n, spatial, steps = x.shape[0], x.shape[2:], grad.shape[2:]
     depthwise, taps = groups == x.shape[1] == grad.shape[1] > 1, math.prod(kernel)
     if taps == 1 or ((rank == 3 or depthwise) and taps <= MAX_TAPS):

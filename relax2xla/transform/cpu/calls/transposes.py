@@ -86,9 +86,7 @@ class _Calls(Sites):
     def rows(self, described: Transpose, params: Sequence[Expr]) -> Expr:
         """See :class:`Sites`."""
         made = R.permute_dims(params[0], described.order)
-        for axis in described.flipped:
-            made = R.flip(made, axis)
-        return made
+        return R.flip(made, described.flipped) if described.flipped else made
 
     def function(self, func: Function) -> Function:
         """See :class:`Sites`."""
@@ -116,32 +114,19 @@ class _Calls(Sites):
 
     def _flipped(self, m: Match) -> Expr | None:
         """A transposition of an argument that goes backwards along some axes."""
-        if any(
-            b is not None and is_call(b.value, "relax.flip") for b in self.readers.get(m.var, ())
-        ):
-            return None  # the last of several
-        if tensor_of(m.call) is None:
-            return None
-        flipped, value, between = _flipped_by(m.call), m[_x], [m[_x]]
-        while m.uses(value) == 1 and isinstance(made := m.bound(value), Call):
-            if not is_call(made, "relax.flip"):
-                break
-            flipped = flipped ^ _flipped_by(made)
-            value = made.args[0]
-            between.append(value)
-        turned = m.bound(value)
+        turned = m.bound(m[_x])
         if not isinstance(turned, Call) or not is_call(turned, "relax.permute_dims"):
             return None
         operand, order = turned.args[0], _order_of(turned)
         tensor = tensor_of(operand)
-        if tensor is None or order is None or m.uses(value) > 1 or operand not in self.params:
+        if tensor is None or order is None or m.uses(m[_x]) > 1 or operand not in self.params:
             return None
         wide = {i for i, axis in enumerate(order) if tensor.shape[axis] > 1}
-        call = Transpose(tensor.shape, tuple(order), tensor.dtype, (*sorted(flipped & wide),))
+        flipped = sorted(_flipped_by(m.call) & wide)
+        call = Transpose(tensor.shape, tuple(order), tensor.dtype, tuple(flipped))
         if call.problem() or not pays(call, computed=False, read=True):
             return None
-        for gone in between:
-            m.drop(gone)
+        m.drop(m[_x])
         return self.call(call, [operand])
 
     def _source(self, m: Match) -> Expr:
@@ -177,19 +162,19 @@ class _Calls(Sites):
 
 
 def _merged(m: Match) -> Expr | None:
-    """One transposition in the place of several, one after the other; flips between come behind.
+    """One transposition in the place of several, one after the other; one flip is behind it then.
 
     The weight of a convolution goes back turned around, as the window of another.
     """
     value, order = m[_x], _order_of(m.call)
-    flipped: list[int] = []
+    flipped: set[int] = set()
     while order is not None and isinstance(made := m.bound(value), Call):
         if is_call(made, "relax.permute_dims"):
             before = _order_of(made)
             order = None if before is None else [before[axis] for axis in order]
         elif is_call(made, "relax.flip") and m.uses(value) <= 1:
             # A variable that was made on the way is read here alone.
-            flipped += [order.index(axis) for axis in sorted(_flipped_by(made))]
+            flipped = flipped ^ {order.index(axis) for axis in _flipped_by(made)}
         else:
             break
         value = made.args[0]
@@ -198,9 +183,7 @@ def _merged(m: Match) -> Expr | None:
     if order == sorted(order) and not flipped:
         return value
     made = R.permute_dims(value, order)
-    for axis in flipped:
-        made = R.flip(m.bind("turned", made), axis)
-    return made
+    return R.flip(m.bind("turned", made), sorted(flipped)) if flipped else made
 
 
 def _flipped_by(flip: Call) -> set[int]:

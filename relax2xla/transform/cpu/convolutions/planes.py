@@ -1,9 +1,11 @@
 """ConvolvePlanes: convolutions of volumes, and depthwise ones of lines, by convolutions of planes.
 
 XLA:CPU is fast for two axes of space alone. A 3x3x3 on 64 channels of 8x28x28 takes 26 ms as it is
-and 7 ms as three of 3x3, one for each place in the depth of the window; a transposed 4x4x4 with
-steps of 2 takes 988 ms and 4 ms. A depthwise window of 3 on 64 channels of 4,000 takes 7.5 ms, and
-0.2 ms as one of planes of height 1, which ``ExpandDepthwise`` takes apart.
+and 7 ms as three of 3x3, one for each place in the depth of the window. One of 3x3, with the
+channels of all slices under the window side by side, is what calls of functions in C++ are made of:
+2 volumes of 8x14x14 take 2.4 ms and not 6.2. A transposed 4x4x4 with steps of 2 takes 988 ms and 4
+ms. A depthwise window of 3 on 64 channels of 4,000 takes 7.5 ms, and 0.2 ms as one of planes of
+height 1, which ``ExpandDepthwise`` takes apart.
 """
 
 from __future__ import annotations
