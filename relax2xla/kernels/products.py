@@ -343,17 +343,16 @@ SIZES: Final = (2, 4)
 def points(size: int) -> npt.NDArray[np.float64]:
     """What three numbers of a window are multiplied by for its values at ``size + 2`` points.
 
-    The points of products/winograd.h, infinity last; each row divided by the distances of its point
-    from the others, so that the values of pixels need no factors.
+    The points of products/winograd.h, infinity last.
     """
     finite = [0.0, 1.0, -1.0] if size == 2 else [0.0, *_NEAR_AND_FAR]
-    rows = [np.array([1.0, p, p * p]) / math.prod(p - q for q in finite if q != p) for p in finite]
-    return np.stack([*rows, np.array([0.0, 0.0, 1.0])])
+    return np.array([*([1.0, p, p * p] for p in finite), [0.0, 0.0, 1.0]])
 
 
 _NEAR_AND_FAR: Final = (math.sqrt(0.5), -math.sqrt(0.5), math.sqrt(2.0), -math.sqrt(2.0))
-# Patches from which it pays to read a weight that is larger.
+# Patches from which it pays to read a weight that is larger, and to compute one that lies as it is.
 _PATCHES: Final = 36
+_PATCHES_GIVEN: Final = {2: 36, 4: 9}
 
 
 def winograds(call: Convolution) -> list[Winograd]:
@@ -369,7 +368,8 @@ def by_winograd(call: Convolution) -> Winograd | None:
     """The same by minimal filtering, where that takes less time."""
     n, rows, columns, _ = call.result.shape
     for made in reversed(winograds(call)):
-        if n * -(-rows // made.size) * -(-columns // made.size) >= _PATCHES:
+        patches = n * -(-rows // made.size) * -(-columns // made.size)
+        if patches >= (_PATCHES_GIVEN[made.size] if call.lies else _PATCHES):
             return made
     return None
 
@@ -514,6 +514,7 @@ FAMILY: Final = Family(
     headers=(
         "activations.h",
         "numbers.h",
+        "products/exchanged.h",
         "products/few_rows.h",
         "products/interleaved.h",
         "products/joined.h",

@@ -9,6 +9,7 @@
 #include <dlpack/dlpack.h>
 #include <relax2xla/activations.h>
 #include <relax2xla/numbers.h>
+#include <relax2xla/products/exchanged.h>
 #include <relax2xla/products/few_rows.h>
 #include <relax2xla/products/interleaved.h>
 #include <relax2xla/products/joined.h>
@@ -440,6 +441,14 @@ void compute(Convolution c) {
     join_rows(c, c.pixels / (c.rows * c.columns), padded);
   const std::vector<float> nothing(static_cast<size_t>(c.channels * c.groups), 0.0f);
   c.nothing = nothing.data();
+  if (c.channels == c.weight.channels && relax2xla::Exchanged::pays(c.weight, c.pixels)) {
+    static thread_local std::vector<const float*> under;
+    c.find(0, c.pixels, under);
+    relax2xla::Exchanged{under.data(), c.pixels, c.channels, c.weight, c.bias, c.added, c.result, c.results,
+                         c.ending}
+        .compute(kWork);
+    return;
+  }
   const std::vector<Part> parts = parts_of(c.taps(), c.channels, c.weight);
   const int64_t depth = c.length();
   const int64_t near = depth * c.results <= kLight ? kTogether : kNear / std::min(kDepth, depth);
@@ -577,12 +586,14 @@ int multiply_joined(const relax2xla::Argument* arguments, int32_t count) {
 }
 
 template <int64_t Size>
-void by_winograd(const DLTensor* image, const Weight& weight, const DLTensor* bias,
+void by_winograd(const DLTensor* image, Weight weight, const DLTensor* bias,
                  const DLTensor* added, int64_t top, int64_t left, int64_t is_added, int64_t ending,
                  const DLTensor* result) {
   const int64_t *from = image->shape, *to = result->shape;
   ICHECK(from[3] % kPanel == 0 && to[3] % kPanel == 0) << "channels fill panels";
-  relax2xla::Winograd<Size>{numbers(image), weight, numbers(bias),
+  // Results are fewer than the values of windows, and multiplied in an addition.
+  const float* const scale = std::exchange(weight.scale, nullptr);
+  relax2xla::Winograd<Size>{numbers(image), weight, scale, numbers(bias),
                             is_added ? numbers(added) : nullptr,
                             static_cast<float*>(result->data), from[0], from[1], from[2], from[3],
                             to[1], to[2], to[3], top, left, ending}

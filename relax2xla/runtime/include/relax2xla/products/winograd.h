@@ -42,41 +42,39 @@ inline void values_of(const Vector* d, Vector* v) {
   }
 }
 
-/* A line of results of products at the points. */
+/* A line of results of products at the points, which are divided by the distances of each from the
+ * others. */
 template <int Size>
 inline void results_of(const Vector* m, Vector* y) {
   if constexpr (Size == 2) {
-    y[0] = m[0] + m[1] + m[2];
-    y[1] = m[1] - m[2] + m[3];
+    y[0] = 0.5f * (m[1] + m[2]) - m[0];
+    y[1] = 0.5f * (m[1] - m[2]) + m[3];
   } else {
-    constexpr float kA = 0.707106781f, kB = 1.41421356f;
-    const Vector a = m[1] + m[2], b = kA * (m[1] - m[2]);
-    const Vector e = m[3] + m[4], f = kB * (m[3] - m[4]);
-    y[0] = m[0] + a + e;
-    y[1] = b + f;
-    y[2] = 0.5f * a + 2.0f * e;
-    y[3] = 0.5f * b + 2.0f * f + m[5];
+    constexpr float kA = 0.235702260f, kB = 0.471404521f, kC = 1.0f / 3, kD = 1.0f / 6;
+    const Vector a = m[1] + m[2], b = m[1] - m[2], e = m[3] + m[4], f = m[3] - m[4];
+    y[0] = m[0] + (kD * e - 2 * kC * a);
+    y[1] = kA * f - kB * b;
+    y[2] = kC * (e - a);
+    y[3] = m[5] + (kB * f - kA * b);
   }
 }
 
-/* The values of a line of a window at the points, divided by the distances of each from the others. */
+/* The values of a line of a window at the points. */
 template <int Size>
 inline void values_of_window(const Vector* w, Vector* v) {
+  v[0] = w[0];
   if constexpr (Size == 2) {
-    const Vector a = 0.5f * (w[0] + w[2]), b = 0.5f * w[1];
-    v[0] = -w[0];
-    v[1] = a + b;
-    v[2] = a - b;
+    const Vector a = w[0] + w[2];
+    v[1] = a + w[1];
+    v[2] = a - w[1];
     v[3] = w[2];
   } else {
     constexpr float kA = 0.707106781f, kB = 1.41421356f;
-    const Vector a = (w[0] + 0.5f * w[2]) * (-2.0f / 3), b = w[1] * (kA * -2.0f / 3);
-    const Vector e = (w[0] + 2.0f * w[2]) * (1.0f / 6), f = w[1] * (kB / 6);
-    v[0] = w[0];
-    v[1] = a + b;
-    v[2] = a - b;
-    v[3] = e + f;
-    v[4] = e - f;
+    const Vector a = w[0] + 0.5f * w[2], e = w[0] + 2.0f * w[2];
+    v[1] = a + kA * w[1];
+    v[2] = a - kA * w[1];
+    v[3] = e + kB * w[1];
+    v[4] = e - kB * w[1];
     v[5] = w[2];
   }
 }
@@ -85,11 +83,13 @@ template <int Size>
 struct Winograd {
   static constexpr int kPoints = Size + 2, kAll = kPoints * kPoints, kColumns = kVectors * kLanes;
   // Numbers of the values of some patches, which the second cache holds, and of a panel; patches
-  // that are worth reading the weight once more.
-  static constexpr int64_t kNear = 72 * 1024, kDepth = 256, kLeast = 48;
+  // that are worth reading the weight once more; channels whose windows are transformed at once.
+  static constexpr int64_t kNear = 72 * 1024, kDepth = 256, kLeast = 48, kPart = 64;
 
   const float* image;
   Weight weight;
+  // What results are multiplied by, or none.
+  const float* scale;
   const float* bias;
   const float* added;
   float* result;
@@ -148,12 +148,13 @@ struct Winograd {
         for (int i = 0; i < Size; ++i) half[i][j] = v[i];
       }
       const Vector constant = load(bias + column + c);
+      const Vector factor = scale == nullptr ? Vector{} + 1.0f : load(scale + column + c);
       for (int i = 0; i < Size && y + i < rows; ++i) {
         Vector v[Size];
         results_of<Size>(half[i], v);
         const int64_t at = (((first + y + i) * columns + x) * results) + column + c;
         for (int j = 0; j < Size && x + j < columns; ++j) {
-          Vector made = v[j] + constant;
+          Vector made = v[j] * factor + constant;
           if (added != nullptr) made += load(added + at + j * results);
           store(result + at + j * results, activated<Ending>(made));
         }
@@ -161,17 +162,22 @@ struct Winograd {
     }
   }
 
-  /* Numbers of a panel from a point to the next: those that are packed do not take each other's place in
-   * the nearest cache. */
-  int64_t apart() const { return channels * kPanel + (weight.is_packed() ? 0 : kLine); }
+  /* Some channels of columns: what is multiplied while the values of a panel's windows are near. */
+  struct Part {
+    int64_t column, channel, channels;
+  };
 
-  /* The values of the windows of a panel at all points. */
-  void transform_panel(int64_t column, float* to) const {
+  /* Numbers of a panel of so many channels from a point to the next: those that are packed do not take each
+   * other's place in the nearest cache. */
+  int64_t apart(int64_t some) const { return some * kPanel + (weight.is_packed() ? 0 : kLine); }
+
+  /* The values of the windows of a part of a panel at all points. */
+  void transform_panel(const Part& part, float* to) const {
     constexpr int64_t kSome = 16;
     float windows[kSome * 9 * kPanel];
-    for (int64_t from = 0; from < channels; from += kSome) {
-      const int64_t count = std::min(kSome, channels - from);
-      weight.pack_windows(column, from, count, windows);
+    for (int64_t from = 0; from < part.channels; from += kSome) {
+      const int64_t count = std::min(kSome, part.channels - from);
+      weight.pack_windows(part.column, part.channel + from, count, windows);
       for (int64_t c = 0; c < count * kPanel; c += kLanes) {
         const float* const window = windows + c / kPanel * 9 * kPanel + c % kPanel;
         Vector half[kPoints][3];
@@ -190,19 +196,44 @@ struct Winograd {
           values_of_window<Size>(half[i], v);
 #pragma GCC unroll 6
           for (int j = 0; j < kPoints; ++j)
-            store(to + (i * kPoints + j) * apart() + from * kPanel + c, v[j]);
+            store(to + (i * kPoints + j) * apart(part.channels) + from * kPanel + c, v[j]);
         }
       }
     }
   }
 
-  /* What comes nearer with the products at a point: the values of the next, or a part of the windows
-   * of the columns behind these. */
-  Ahead ahead(const float* panel, int64_t point, int64_t column, int64_t next, bool due,
+  /* What comes nearer with the products at a point: the values of the next, or some windows of the part
+   * behind this one. */
+  Ahead ahead(const Part& part, const float* panel, int64_t point, int64_t next, bool due,
               int64_t tiles) const {
-    if (!due) return ahead_of(panel + apart(), next, tiles);
-    if (point >= 9 || column >= results) return nothing_ahead(channels);
-    return weight.coming(column, {point * channels, channels, channels}, tiles);
+    if (!due) return ahead_of(panel + apart(part.channels), next, tiles);
+    Part then = part;
+    then.channel += part.channels;
+    if (then.channel >= channels) then = {part.column + kColumns, 0, part.channels};
+    if (point >= 9 || then.column >= results) return nothing_ahead(part.channels);
+    const int64_t from = then.channel * 9 + point * part.channels;
+    return weight.coming(then.column, {from, part.channels, part.channels}, tiles);
+  }
+
+  /* Products of the values of `count` patches at a point, `stride` numbers from each other, and those of
+   * windows in panels; added to those of the channels before. */
+  void multiply(const Part& part, int64_t wide, int64_t point, int64_t count, const float* values,
+                int64_t stride, const float* panel, int64_t next, bool due, const float* zeros,
+                float* products) const {
+    Tile tile = tile_of(count, wide / kLanes, stride);
+    Ahead coming = ahead(part, panel, point, next, due, (count + tile.rows - 1) / tile.rows);
+    for (int64_t p = 0, some; p < count; p += some * tile.rows) {
+      if (count - p < tile.rows) tile = tile_of(count - p, tile.vectors, stride);
+      some = (count - p) / tile.rows;
+      const float* const pixels = values + p * stride;
+      for (int64_t c = 0; c < part.channels; c += kDepth) {
+        const int64_t from = part.channel + c;
+        tile.compute(some,
+                     {&pixels, 0, stride, 1, from, std::min(kDepth, part.channels - c), panel + c * kPanel,
+                      next, from == 0 ? zeros : nullptr, nullptr, products + p * kColumns, kColumns},
+                     &coming);
+      }
+    }
   }
 
   /* Patches [from, to), columns [begin, end), whose values are in `panels`, or become so if that is
@@ -220,32 +251,23 @@ struct Winograd {
     std::fill_n(nothing, channels + kColumns, 0.0f);
     for (int64_t p = 0; p < count; ++p)
       transform(from + p, nothing, values + p * stride, of_values);
-    const int64_t next = kAll * apart();
+    // Where values are for these patches alone, those of some channels stay nearer.
+    const int64_t some = weight.is_packed() || kept ? channels : std::min(kPart, channels);
     for (int64_t column = begin; column < end; column += kColumns) {
       const int64_t wide = std::min<int64_t>(kColumns, end - column);
-      const float* panel = weight.numbers + column / kPanel * next;
-      if (!weight.is_packed()) {
-        float* const made = panels + (kept ? (column - begin) / kPanel * next : 0);
-        for (int64_t c = 0; due && c < wide; c += kPanel)
-          transform_panel(column + c, made + c / kPanel * next);
-        panel = made;
-      }
-      for (int64_t point = 0; point < kAll; ++point, panel += apart()) {
-        Tile tile = tile_of(count, wide / kLanes, stride);
-        const int64_t tiles = (count + tile.rows - 1) / tile.rows;
-        Ahead coming = ahead(panel, point, column + wide, next, due && !weight.is_packed(), tiles);
-        for (int64_t p = 0, some; p < count; p += some * tile.rows) {
-          if (count - p < tile.rows) tile = tile_of(count - p, tile.vectors, stride);
-          some = (count - p) / tile.rows;
-          const float* const pixels = values + point * of_values + p * stride;
-          float* const out = products + point * of_products + p * kColumns;
-          for (int64_t c = 0; c < channels; c += kDepth) {
-            tile.compute(some,
-                         {&pixels, 0, stride, 1, c, std::min(kDepth, channels - c),
-                          panel + c * kPanel, next, c == 0 ? zeros : nullptr, nullptr, out, kColumns},
-                         &coming);
-          }
+      for (int64_t c = 0; c < channels; c += some) {
+        const Part part{column, c, std::min(some, channels - c)};
+        const int64_t next = kAll * apart(part.channels);
+        const float* panel = weight.numbers + column / kPanel * next;
+        if (!weight.is_packed()) {
+          float* const made = panels + (kept ? (column - begin) / kPanel * next : 0);
+          for (int64_t p = 0; due && p < wide; p += kPanel)
+            transform_panel({column + p, c, part.channels}, made + p / kPanel * next);
+          panel = made;
         }
+        for (int64_t point = 0; point < kAll; ++point, panel += apart(part.channels))
+          multiply(part, wide, point, count, values + point * of_values, stride, panel, next,
+                   due && !weight.is_packed(), zeros, products + point * of_products);
       }
       with_ending(ending, [&](auto known) {
         for (int64_t p = 0; p < count; ++p) {
@@ -272,7 +294,8 @@ struct Winograd {
       const int64_t length = block_of(last - pieces.begin(piece), most);
       const bool again = last - pieces.begin(piece) > length;
       const int64_t kept = again ? in_panels(end - begin) : kColumns;
-      float* const panels = weight.is_packed() ? nullptr : room(packed, kAll * apart() * kept / kPanel);
+      const int64_t numbers = kAll * apart(channels) * kept / kPanel;
+      float* const panels = weight.is_packed() ? nullptr : room(packed, numbers);
       for (int64_t from = pieces.begin(piece); from < last; from += length) {
         const bool due = from == pieces.begin(piece);
         run(from, std::min(last, from + length), begin, end, panels, due, again, memory);
