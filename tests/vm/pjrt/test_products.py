@@ -117,6 +117,7 @@ GIVEN = [
     Convolution((1, 5, 10, 17), (2, 2), 8, ending="hardswish"),
     Product((49, 1200), 97, added=True, ending="silu"),
     Product((31, 600), 130),
+    Product((112, 2048), 70, ending="relu"),
 ]
 
 
