@@ -350,9 +350,8 @@ def points(size: int) -> npt.NDArray[np.float64]:
 
 
 _NEAR_AND_FAR: Final = (math.sqrt(0.5), -math.sqrt(0.5), math.sqrt(2.0), -math.sqrt(2.0))
-# Patches from which it pays to read a weight that is larger, and to compute one that lies as it is.
+# Patches from which it pays to read a weight that is larger.
 _PATCHES: Final = 36
-_PATCHES_GIVEN: Final = {2: 36, 4: 9}
 
 
 def winograds(call: Convolution) -> list[Winograd]:
@@ -368,8 +367,7 @@ def by_winograd(call: Convolution) -> Winograd | None:
     """The same by minimal filtering, where that takes less time."""
     n, rows, columns, _ = call.result.shape
     for made in reversed(winograds(call)):
-        patches = n * -(-rows // made.size) * -(-columns // made.size)
-        if patches >= (_PATCHES_GIVEN[made.size] if call.lies else _PATCHES):
+        if n * -(-rows // made.size) * -(-columns // made.size) >= _PATCHES:
             return made
     return None
 

@@ -107,9 +107,8 @@ GIVEN = [
     Product((600, 1030), 70, added=True, ending="gelu"),
     Product((450, 2100), 2050),
     Winograd((1, 40, 40, 64), 80, (1, 1, 1, 1), 4, added=True, ending="relu"),
-    # Several parts of the channels of patches; few pixels, whose weight is read where it lies: in
-    # vectors that are full and that are not, by themselves, for tiles of all sizes, in several parts.
-    Winograd((1, 14, 15, 160), 48, (1, 1, 1, 1), 4, ending="silu"),
+    # Few pixels, whose weight is read where it lies: in vectors that are full and that are not, by
+    # themselves, for tiles of all sizes, in several parts.
     Convolution((1, 1, 2, 24), (3, 3), 70, padding=(1, 1, 1, 1), ending="relu"),
     Convolution((2, 3, 3, 20), (2, 3), 17, padding=(1, 0, 0, 2), dilation=(2, 1)),
     Convolution((1, 7, 7, 300), (3, 3), 101, padding=(1, 1, 1, 1), added=True, ending="gelu"),

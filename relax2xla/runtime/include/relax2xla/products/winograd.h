@@ -83,8 +83,8 @@ template <int Size>
 struct Winograd {
   static constexpr int kPoints = Size + 2, kAll = kPoints * kPoints, kColumns = kVectors * kLanes;
   // Numbers of the values of some patches, which the second cache holds, and of a panel; patches
-  // that are worth reading the weight once more; channels whose windows are transformed at once.
-  static constexpr int64_t kNear = 72 * 1024, kDepth = 256, kLeast = 48, kPart = 64;
+  // that are worth reading the weight once more.
+  static constexpr int64_t kNear = 72 * 1024, kDepth = 256, kLeast = 48;
 
   const float* image;
   Weight weight;
@@ -162,22 +162,17 @@ struct Winograd {
     }
   }
 
-  /* Some channels of columns: what is multiplied while the values of a panel's windows are near. */
-  struct Part {
-    int64_t column, channel, channels;
-  };
+  /* Numbers of a panel from a point to the next: those that are packed do not take each other's place in
+   * the nearest cache. */
+  int64_t apart() const { return channels * kPanel + (weight.is_packed() ? 0 : kLine); }
 
-  /* Numbers of a panel of so many channels from a point to the next: those that are packed do not take each
-   * other's place in the nearest cache. */
-  int64_t apart(int64_t some) const { return some * kPanel + (weight.is_packed() ? 0 : kLine); }
-
-  /* The values of the windows of a part of a panel at all points. */
-  void transform_panel(const Part& part, float* to) const {
+  /* The values of the windows of a panel at all points. */
+  void transform_panel(int64_t column, float* to) const {
     constexpr int64_t kSome = 16;
     float windows[kSome * 9 * kPanel];
-    for (int64_t from = 0; from < part.channels; from += kSome) {
-      const int64_t count = std::min(kSome, part.channels - from);
-      weight.pack_windows(part.column, part.channel + from, count, windows);
+    for (int64_t from = 0; from < channels; from += kSome) {
+      const int64_t count = std::min(kSome, channels - from);
+      weight.pack_windows(column, from, count, windows);
       for (int64_t c = 0; c < count * kPanel; c += kLanes) {
         const float* const window = windows + c / kPanel * 9 * kPanel + c % kPanel;
         Vector half[kPoints][3];
@@ -196,44 +191,19 @@ struct Winograd {
           values_of_window<Size>(half[i], v);
 #pragma GCC unroll 6
           for (int j = 0; j < kPoints; ++j)
-            store(to + (i * kPoints + j) * apart(part.channels) + from * kPanel + c, v[j]);
+            store(to + (i * kPoints + j) * apart() + from * kPanel + c, v[j]);
         }
       }
     }
   }
 
-  /* What comes nearer with the products at a point: the values of the next, or some windows of the part
-   * behind this one. */
-  Ahead ahead(const Part& part, const float* panel, int64_t point, int64_t next, bool due,
+  /* What comes nearer with the products at a point: the values of the next, or a part of the windows
+   * of the columns behind these. */
+  Ahead ahead(const float* panel, int64_t point, int64_t column, int64_t next, bool due,
               int64_t tiles) const {
-    if (!due) return ahead_of(panel + apart(part.channels), next, tiles);
-    Part then = part;
-    then.channel += part.channels;
-    if (then.channel >= channels) then = {part.column + kColumns, 0, part.channels};
-    if (point >= 9 || then.column >= results) return nothing_ahead(part.channels);
-    const int64_t from = then.channel * 9 + point * part.channels;
-    return weight.coming(then.column, {from, part.channels, part.channels}, tiles);
-  }
-
-  /* Products of the values of `count` patches at a point, `stride` numbers from each other, and those of
-   * windows in panels; added to those of the channels before. */
-  void multiply(const Part& part, int64_t wide, int64_t point, int64_t count, const float* values,
-                int64_t stride, const float* panel, int64_t next, bool due, const float* zeros,
-                float* products) const {
-    Tile tile = tile_of(count, wide / kLanes, stride);
-    Ahead coming = ahead(part, panel, point, next, due, (count + tile.rows - 1) / tile.rows);
-    for (int64_t p = 0, some; p < count; p += some * tile.rows) {
-      if (count - p < tile.rows) tile = tile_of(count - p, tile.vectors, stride);
-      some = (count - p) / tile.rows;
-      const float* const pixels = values + p * stride;
-      for (int64_t c = 0; c < part.channels; c += kDepth) {
-        const int64_t from = part.channel + c;
-        tile.compute(some,
-                     {&pixels, 0, stride, 1, from, std::min(kDepth, part.channels - c), panel + c * kPanel,
-                      next, from == 0 ? zeros : nullptr, nullptr, products + p * kColumns, kColumns},
-                     &coming);
-      }
-    }
+    if (!due) return ahead_of(panel + apart(), next, tiles);
+    if (point >= 9 || column >= results) return nothing_ahead(channels);
+    return weight.coming(column, {point * channels, channels, channels}, tiles);
   }
 
   /* Patches [from, to), columns [begin, end), whose values are in `panels`, or become so if that is
@@ -251,23 +221,32 @@ struct Winograd {
     std::fill_n(nothing, channels + kColumns, 0.0f);
     for (int64_t p = 0; p < count; ++p)
       transform(from + p, nothing, values + p * stride, of_values);
-    // Where values are for these patches alone, those of some channels stay nearer.
-    const int64_t some = weight.is_packed() || kept ? channels : std::min(kPart, channels);
+    const int64_t next = kAll * apart();
     for (int64_t column = begin; column < end; column += kColumns) {
       const int64_t wide = std::min<int64_t>(kColumns, end - column);
-      for (int64_t c = 0; c < channels; c += some) {
-        const Part part{column, c, std::min(some, channels - c)};
-        const int64_t next = kAll * apart(part.channels);
-        const float* panel = weight.numbers + column / kPanel * next;
-        if (!weight.is_packed()) {
-          float* const made = panels + (kept ? (column - begin) / kPanel * next : 0);
-          for (int64_t p = 0; due && p < wide; p += kPanel)
-            transform_panel({column + p, c, part.channels}, made + p / kPanel * next);
-          panel = made;
+      const float* panel = weight.numbers + column / kPanel * next;
+      if (!weight.is_packed()) {
+        float* const made = panels + (kept ? (column - begin) / kPanel * next : 0);
+        for (int64_t c = 0; due && c < wide; c += kPanel)
+          transform_panel(column + c, made + c / kPanel * next);
+        panel = made;
+      }
+      for (int64_t point = 0; point < kAll; ++point, panel += apart()) {
+        Tile tile = tile_of(count, wide / kLanes, stride);
+        const int64_t tiles = (count + tile.rows - 1) / tile.rows;
+        Ahead coming = ahead(panel, point, column + wide, next, due && !weight.is_packed(), tiles);
+        for (int64_t p = 0, some; p < count; p += some * tile.rows) {
+          if (count - p < tile.rows) tile = tile_of(count - p, tile.vectors, stride);
+          some = (count - p) / tile.rows;
+          const float* const pixels = values + point * of_values + p * stride;
+          float* const out = products + point * of_products + p * kColumns;
+          for (int64_t c = 0; c < channels; c += kDepth) {
+            tile.compute(some,
+                         {&pixels, 0, stride, 1, c, std::min(kDepth, channels - c),
+                          panel + c * kPanel, next, c == 0 ? zeros : nullptr, nullptr, out, kColumns},
+                         &coming);
+          }
         }
-        for (int64_t point = 0; point < kAll; ++point, panel += apart(part.channels))
-          multiply(part, wide, point, count, values + point * of_values, stride, panel, next,
-                   due && !weight.is_packed(), zeros, products + point * of_products);
       }
       with_ending(ending, [&](auto known) {
         for (int64_t p = 0; p < count; ++p) {
@@ -294,8 +273,7 @@ struct Winograd {
       const int64_t length = block_of(last - pieces.begin(piece), most);
       const bool again = last - pieces.begin(piece) > length;
       const int64_t kept = again ? in_panels(end - begin) : kColumns;
-      const int64_t numbers = kAll * apart(channels) * kept / kPanel;
-      float* const panels = weight.is_packed() ? nullptr : room(packed, numbers);
+      float* const panels = weight.is_packed() ? nullptr : room(packed, kAll * apart() * kept / kPanel);
       for (int64_t from = pieces.begin(piece); from < last; from += length) {
         const bool due = from == pieces.begin(piece);
         run(from, std::min(last, from + length), begin, end, panels, due, again, memory);
