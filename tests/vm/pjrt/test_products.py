@@ -117,6 +117,7 @@ GIVEN = [
     Product((49, 1200), 97, added=True, ending="silu"),
     Product((31, 600), 130),
     Product((112, 2048), 70, ending="relu"),
+    Product((32, 1300), 2100, added=True),
 ]
 
 

@@ -60,8 +60,9 @@ inline Filled filled(int64_t pixels) {
 
 struct Exchanged {
   // Numbers of each row for which pixels are laid out at once: they stay in the second cache. Rows that are
-  // read again for the next pixels, and at once where pixels are alone.
-  static constexpr int64_t kDepth = 1152, kBlock = 48, kRows = 8;
+  // read again for the next pixels, at once where pixels are alone, and whose sums are kept for the next
+  // numbers.
+  static constexpr int64_t kDepth = 1152, kBlock = 48, kRows = 8, kBand = 43 * kBlock;
 
   /* Vectors of a tile, which begins with a panel. */
   static constexpr int64_t most_vectors() { return kPanel == kLanes ? kVectors + 1 : kVectors; }
@@ -92,9 +93,10 @@ struct Exchanged {
 
   int64_t depth() const { return weight.depth(); }
 
-  /* Some channels, under all taps: numbers [from, from + count) of each row, and pixels for these. */
+  /* Some channels, under all taps, for results [begin, end): numbers [from, from + count) of each row, and
+   * pixels for these. */
   struct Part {
-    int64_t channel, channels, from, count;
+    int64_t begin, end, channel, channels, from, count;
     float *panels, *alone;
   };
 
@@ -130,12 +132,14 @@ struct Exchanged {
   /* What comes nearer while `rows` rows are read: as many behind them, of this part or the next. */
   Ahead ahead(int64_t row, int64_t rows, int64_t vectors, const Part& part) const {
     int64_t next = row + rows, from = part.from;
-    if (next >= results) {
-      next = 0;
+    if (next >= part.end && from + part.count < depth()) {
+      next = part.begin;
       from += part.count;
+    } else if (next >= part.end) {
+      from = 0;
     }
+    if (next + rows > results) return nothing_ahead(part.count);
     const int64_t some = std::min(part.count, depth() - from);
-    if (some <= 0 || next + rows > results) return nothing_ahead(part.count);
     const int64_t streams = std::max<int64_t>(1, vectors * kLanes / kPanel);
     const int64_t each = (rows + streams - 1) / streams, lines = (some + kLine - 1) / kLine;
     const float* const at = weight.numbers + next * depth() + from;
@@ -225,26 +229,29 @@ struct Exchanged {
     const int64_t most = std::max<int64_t>(1, kDepth / weight.taps / kLanes) * kLanes;
     const int64_t parts = (channels + most - 1) / most;
     const int64_t each = ((channels + parts - 1) / parts + kLanes - 1) / kLanes * kLanes;
-    const int64_t blocks = (results + kBlock - 1) / kBlock;
     // The rows that are turned last are as many as a vector has numbers.
-    const int64_t of_panels = into.panels() * kPanel * each * weight.taps;
-    const int64_t of_sums = blocks * kBlock * into.wide();
+    const int64_t rows = std::min(kBand, (results + kBlock - 1) / kBlock * kBlock);
+    const int64_t of_panels = into.panels() * kPanel * each * weight.taps, of_sums = rows * into.wide();
     float* const panels = room(memory, of_panels + of_sums + into.alone * each * weight.taps);
     float *const sums = panels + of_panels, *const alone = sums + of_sums;
-    for (int64_t c = 0; c < channels; c += each) {
-      const int64_t some = std::min(each, channels - c);
-      const Part part{c, some, c * weight.taps, some * weight.taps, panels, alone};
-      lay_out(into, part);
-      in_ranges(blocks, work / (kBlock * pixels * part.count) + 1, [&](int64_t first, int64_t behind) {
-        for (int64_t block = first; block < behind; ++block) {
-          const int64_t begin = block * kBlock, end = std::min(results, begin + kBlock);
-          float* const made = sums + begin * into.wide();
-          add(begin, end, into, part, made);
-          if (c + some < channels) continue;
-          with_ending(ending,
-                      [&](auto known) { finish<decltype(known)::value>(begin, end, into, made); });
-        }
-      });
+    for (int64_t band = 0; band < results; band += kBand) {
+      const int64_t beyond = std::min(results, band + kBand), blocks = (beyond - band + kBlock - 1) / kBlock;
+      for (int64_t c = 0; c < channels; c += each) {
+        const int64_t some = std::min(each, channels - c);
+        const Part part{band, beyond, c, some, c * weight.taps, some * weight.taps, panels, alone};
+        lay_out(into, part);
+        const int64_t least = work / (kBlock * pixels * part.count) + 1;
+        in_ranges(blocks, least, [&](int64_t first, int64_t behind) {
+          for (int64_t block = first; block < behind; ++block) {
+            const int64_t begin = band + block * kBlock, end = std::min(beyond, begin + kBlock);
+            float* const made = sums + block * kBlock * into.wide();
+            add(begin, end, into, part, made);
+            if (c + some < channels) continue;
+            with_ending(ending,
+                        [&](auto known) { finish<decltype(known)::value>(begin, end, into, made); });
+          }
+        });
+      }
     }
   }
 };
