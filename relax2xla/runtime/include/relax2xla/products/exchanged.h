@@ -158,8 +158,7 @@ struct Exchanged {
       // A tile of one vector takes longer than the sums of one more.
       some = std::min(into.vectors - v, most_vectors());
       if (into.vectors - v == most_vectors() + 1) some = kVectors;
-      const float* const panel =
-          part.panels + v * kLanes / kPanel * part.count * kPanel;
+      const float* const panel = part.panels + v * kLanes / kPanel * part.count * kPanel;
       Tile tile = tile_of(kSums, some, depth());
       for (int64_t r = begin; r < end; r += tile.rows) {
         if (end - r < tile.rows) tile = tile_of(end - r, some, depth());
@@ -183,11 +182,9 @@ struct Exchanged {
     for (int64_t p = 0; p < into.alone; ++p) {
       float* const made = sums + into.pixels() + p * kLanes;
       const float* const by = part.alone + p * part.count;
+      for (int64_t r = 0; part.from == 0 && r < count; ++r) store(made + r * wide, Vector{});
       int64_t r = 0;
-      if (part.from == 0) {
-        for (; r < count; ++r) store(made + r * wide, Vector{});
-      }
-      for (r = 0; r + kRows <= count; r += kRows)
+      for (; r + kRows <= count; r += kRows)
         add_along<kRows>(rows + r * depth(), depth(), by, part.count, made + r * wide, wide);
       for (; r < count; ++r)
         add_along<1>(rows + r * depth(), depth(), by, part.count, made + r * wide, wide);
