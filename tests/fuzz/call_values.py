@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tests.fuzz.elements import told
 from tests.fuzz.target import Target, Wrong
 
 # How far a result may be off, of the largest value; more where something is rounded to float16.
@@ -82,11 +83,7 @@ def off(found: Any, wanted: Any, near: float, scale: float) -> str:
     good = np.abs(found - wanted) <= bound
     if good.all():
         return ""
-    at = np.unravel_index(int(np.argmin(good)), good.shape)
-    return (
-        f"{int((~good).sum())} of {good.size} elements; at {tuple(map(int, at))} {found[at]!r} "
-        f"instead of {wanted[at]!r} (largest {np.abs(wanted).max():g})"
-    )
+    return f"{told(good, found, wanted)} (largest {np.abs(wanted).max():g})"
 
 
 @contextlib.contextmanager

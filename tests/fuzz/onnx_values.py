@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tests.fuzz.elements import first_wrong
 from tests.fuzz.target import Target, Wrong
 
 # Differences that rounding may make, of one value and of the largest one.
@@ -91,6 +92,6 @@ def _difference(found: tuple[Any, ...], truth: list[Any]) -> str:
         with np.errstate(all="ignore"):
             same = np.isclose(f, t, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
         if not same.all():
-            at = np.unravel_index(int(np.argmin(same)), same.shape)
-            return f"result {i} at {tuple(map(int, at))} is {f[at]!r} instead of {t[at]!r}"
+            at = first_wrong(same)
+            return f"result {i} at {at} is {f[at]!r} instead of {t[at]!r}"
     return ""

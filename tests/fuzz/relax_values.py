@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tests.fuzz.elements import first_wrong, told
 from tests.fuzz.target import Target, Wrong
 
 # How many roundings of numpy's own, and of the largest value, a result may be off.
@@ -353,11 +354,7 @@ def off(found: Any, own: Any, exact: Any, scale: float) -> str:
         good = (np.abs(wide - exact) <= bound) | ~finite
     if good.all():
         return ""
-    at = np.unravel_index(int(np.argmin(good)), good.shape)
-    return (
-        f"{int((~good).sum())} of {good.size} elements; at {tuple(map(int, at))} {found[at]!r} "
-        f"instead of {exact[at]!r} (numpy {own[at]!r}, scale {scale:g})"
-    )
+    return f"{told(good, found, exact)} (numpy {own[first_wrong(good)]!r}, scale {scale:g})"
 
 
 def program(draw: random.Random) -> Any:
