@@ -21,6 +21,7 @@ from relax2xla.importers.onnx.engine.evaluate import constant_value
 from relax2xla.importers.onnx.engine.known_values import (
     Array,
     NeedsValue,
+    dims_of,
     dtype_of,
     info_of,
     integers,
@@ -140,6 +141,10 @@ class Context:
     def pinned(self, x: Expr, dims: Sequence[Dim | None]) -> Expr:
         """``x`` with these dimensions, None for those that are read off the value."""
         return pinned(self.builder, x, dims)
+
+    def sized(self, x: Expr, dims: Sequence[Dim]) -> Expr:
+        """``x`` with these sizes: where they are not its own, the call checks them."""
+        return x if list(dims) == list(dims_of(x)) else self.pinned(x, dims)
 
     def cast(self, x: Expr, dtype: str) -> Expr:
         """``x`` in another dtype."""

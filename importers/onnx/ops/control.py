@@ -321,7 +321,7 @@ def _required(e: NotInvariant) -> list[tuple[Dim, int]]:
 def _with(ctx: Context, x: Expr, known_sizes: Sequence[tuple[Dim, int]]) -> Expr:
     """``x`` with these sizes, which the call checks."""
     dims = [next((n for s, n in known_sizes if same_dim(d, s)), d) for d in dims_of(x)]
-    return x if dims == list(dims_of(x)) else ctx.pinned(x, dims)
+    return ctx.sized(x, dims)
 
 
 @onnx_op("Scan", since=8)

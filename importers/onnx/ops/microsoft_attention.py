@@ -187,7 +187,7 @@ def _of_mask(ctx: Context, x: Expr, mask: Expr | None, past: Expr | None) -> Exp
         next((d for d in [own, *found] if isinstance(d, int) and d > 0), own)
         for own, found in ((batch, batches), (length, lengths))
     ]
-    return x if sizes == [batch, length] else ctx.pinned(x, [*sizes, width])
+    return ctx.sized(x, [*sizes, width])
 
 
 def _merged(

@@ -155,10 +155,8 @@ def _of_batch(ctx: Context, x: Expr, others: Sequence[Dim]) -> Expr:
     batch beside them: no other one fits, which the call checks.
     """
     length, batch, size = dims_of(x)
-    known = next((d for d in others if isinstance(d, int)), None)
-    if known is None or isinstance(batch, int):
-        return x
-    return ctx.pinned(x, [length, known, size])
+    known = next((d for d in (batch, *others) if isinstance(d, int)), batch)
+    return ctx.sized(x, [length, known, size])
 
 
 # -- layers --------------------------------------------------------------------------------------
