@@ -67,23 +67,21 @@ std::vector<Part> parts_of(int64_t taps, int64_t channels, const Weight& weight)
   if (weight.taps_last()) {
     // Some channels lie together; where rows of the window are taps, all of them do.
     const int64_t some = std::max<int64_t>(1, kDepth / taps / kLine) * kLine;
-    const int64_t count = channels == weight.channels ? (channels + some - 1) / some : 1;
-    const int64_t length = ((channels + count - 1) / count + kLine - 1) / kLine * kLine;
+    const int64_t most = channels == weight.channels ? some : channels;
+    const int64_t length = relax2xla::even_part(channels, most, kLine);
     for (int64_t c = 0; c < channels; c += length)
       parts.push_back({0, taps, c, std::min(length, channels - c)});
     return parts;
   }
   if (channels > kDepth) {
-    const int64_t count = (channels + kDepth - 1) / kDepth;
-    const int64_t length = ((channels + count - 1) / count + 7) / 8 * 8;
+    const int64_t length = relax2xla::even_part(channels, kDepth, 8);
     for (int64_t t = 0; t < taps; ++t) {
       for (int64_t c = 0; c < channels; c += length)
         parts.push_back({t, 1, c, std::min(length, channels - c)});
     }
     return parts;
   }
-  const int64_t most = std::max<int64_t>(1, kDepth / channels);
-  const int64_t count = (taps + most - 1) / most, each = (taps + count - 1) / count;
+  const int64_t each = relax2xla::even_part(taps, std::max<int64_t>(1, kDepth / channels));
   for (int64_t t = 0; t < taps; t += each)
     parts.push_back({t, std::min(each, taps - t), 0, channels});
   return parts;

@@ -64,8 +64,8 @@ struct Exchanged {
   // numbers.
   static constexpr int64_t kDepth = 1152, kBlock = 48, kRows = 8, kBand = 43 * kBlock;
 
-  /* Vectors of a tile, which begins with a panel. */
-  static constexpr int64_t most_vectors() { return kPanel == kLanes ? kVectors + 1 : kVectors; }
+  // Vectors of a tile, which begins with a panel.
+  static constexpr int64_t kMostVectors = kPanel == kLanes ? kVectors + 1 : kVectors;
 
   // Pixels under windows, tap by tap, each a row of `channels` numbers.
   const float* const* under;
@@ -87,7 +87,7 @@ struct Exchanged {
     // Tiles read rows once, or these lie pages apart, which takes time to pack; and few numbers of vectors
     // are nobody's, or of pixels that are alone, which take as long.
     const Filled into = filled(pixels);
-    const bool once = into.vectors <= most_vectors() || (collide(weight.depth()) && pixels <= kMostApart);
+    const bool once = into.vectors <= kMostVectors || (collide(weight.depth()) && pixels <= kMostApart);
     return into.vectors >= kVectors && once && 10 * (into.pixels() + 4 * into.alone) <= 11 * pixels;
   }
 
@@ -156,8 +156,8 @@ struct Exchanged {
     const float* const start = part.from == 0 ? zeros : nullptr;
     for (int64_t v = 0, some; v < into.vectors; v += some) {
       // A tile of one vector takes longer than the sums of one more.
-      some = std::min(into.vectors - v, most_vectors());
-      if (into.vectors - v == most_vectors() + 1) some = kVectors;
+      some = std::min(into.vectors - v, kMostVectors);
+      if (into.vectors - v == kMostVectors + 1) some = kVectors;
       const float* const panel = part.panels + v * kLanes / kPanel * part.count * kPanel;
       Tile tile = tile_of(kSums, some, depth());
       for (int64_t r = begin; r < end; r += tile.rows) {
@@ -224,8 +224,7 @@ struct Exchanged {
     static thread_local std::vector<float> memory;
     const Filled into = filled(pixels);
     const int64_t most = std::max<int64_t>(1, kDepth / weight.taps / kLanes) * kLanes;
-    const int64_t parts = (channels + most - 1) / most;
-    const int64_t each = ((channels + parts - 1) / parts + kLanes - 1) / kLanes * kLanes;
+    const int64_t each = even_part(channels, most, kLanes);
     // The rows that are turned last are as many as a vector has numbers.
     const int64_t rows = std::min(kBand, (results + kBlock - 1) / kBlock * kBlock);
     const int64_t of_panels = into.panels() * kPanel * each * weight.taps, of_sums = rows * into.wide();

@@ -237,6 +237,12 @@ inline int64_t stride_of(int64_t numbers) {
 // Rows of the tile that is mostly used.
 constexpr int64_t kTileRows = kSums / kVectors;
 
+/* How many of `count` come at once: about as many each time, no more than `most`, in whole `units`. */
+inline int64_t even_part(int64_t count, int64_t most, int64_t units = 1) {
+  const int64_t parts = (count + most - 1) / most;
+  return ((count + parts - 1) / parts + units - 1) / units * units;
+}
+
 /* How many of `count` pixels are computed together, about `most`, in whole tiles: blocks are of one
  * size, so that no few pixels behind the others read the whole weight again. */
 inline int64_t block_of(int64_t count, int64_t most) {
