@@ -32,6 +32,7 @@ from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.rewrite import bindings_deep, post_order_deep
 from relax2xla.stablehlo.draws import is_draw
 from relax2xla.transform.lower.legalize import is_row
+from relax2xla.vm.pjrt import allocator, xla
 
 Wide = Literal["exact", "jax"]
 
@@ -184,8 +185,9 @@ def extract_jax(
             f"{name} draws random numbers and has an argument {rng!r} of its own, so the key needs "
             f'another name, as in rng="{rng}_key"'
         )
-    fn = JaxFunction(programs, name, policy)
-    return fn, nested(weights.arrays("param", policy))
+    fn, params = JaxFunction(programs, name, policy), weights.arrays("param", policy)
+    allocator.to_large_pages(filter(None, map(xla.span, params.values())))
+    return fn, nested(params)
 
 
 def _draws(mod: IRModule, name: str, keyword: str) -> Draws:

@@ -589,3 +589,16 @@ def test_sizes_of_weights_are_refused() -> None:
     mod = from_exported_program(Pruned(), (torch.ones(3, 4),))
     with pytest.raises(UnsupportedError, match=r"relax\.nonzero x1: .*weights.*\(scale\)"):
         extract_jax(mod)
+
+
+def test_weights_are_asked_to_be_in_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    from relax2xla.vm.pjrt import allocator
+
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(allocator, "to_large_pages", asked.extend)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3))
+    _, params = extract_jax(
+        from_exported_program(torch.export.export(network, (torch.ones(2, 4),)))
+    )
+    leaves = jax.tree.leaves(params)
+    assert sorted(asked) == sorted((p.unsafe_buffer_pointer(), p.nbytes) for p in leaves)

@@ -40,7 +40,7 @@ SETTINGS: Final = (
         "keep_memory",
         "RELAX2XLA_KEEP_MEMORY",
         "1",
-        "0 gives memory back to the system after each call, which costs time at the next",
+        "0 leaves memory as the C library and the system have it, which costs time in each call",
     ),
     Setting("no_color", "NO_COLOR", "", "any value: no colours on terminals"),
     Setting("xla_flags", "XLA_FLAGS", "", "options of XLA"),

@@ -257,6 +257,14 @@ def address(value: Any) -> int:
         return 0
 
 
+def span(value: Any) -> tuple[int, int] | None:
+    """Where an array is in the host's memory, and its bytes; None if not there, or in parts."""
+    if not is_array(value) or any(d.platform != "cpu" for d in value.devices()):
+        return None
+    at = address(value)
+    return (at, value.nbytes) if at else None
+
+
 def dlpack(value: Any) -> Any:
     """An array on the CPU as a DLPack capsule; jaxlib's own way takes a tenth of the time."""
     return value.__dlpack__() if _capsule is None else _capsule(value)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
+from itertools import pairwise
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 resource = pytest.importorskip("resource")
 
@@ -69,3 +74,52 @@ def test_the_environment_decides(variable: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(allocator.ctypes, "CDLL", never)
     monkeypatch.setenv(*variable.split("="))
     assert not allocator.keep_memory()
+
+
+SIZE = 2 << 20
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 8 * SIZE), st.integers(0, 3 * SIZE)), min_size=1, max_size=12)
+)
+def test_blocks_are_those_that_arrays_fill_by_half(spans: list[tuple[int, int]]) -> None:
+    from relax2xla.vm.pjrt.allocator import blocks_of
+
+    # Arrays of a process do not overlap.
+    apart, end = list[tuple[int, int]](), 0
+    for gap, count in spans:
+        apart.append((end + gap, count))
+        end += gap + count
+    filled = Counter[int]()
+    for at, count in apart:
+        for block in range(at // SIZE, (at + count) // SIZE + 1):
+            filled[block] += max(0, min(at + count, (block + 1) * SIZE) - max(at, block * SIZE))
+    found = blocks_of([*apart, apart[0]], SIZE)
+    wanted = {block for block, count in filled.items() if 2 * count >= SIZE}
+    assert {n for begin, end in found for n in range(begin // SIZE, end // SIZE)} == wanted
+    assert all(b % SIZE == e % SIZE == 0 and b < e for b, e in found)
+    # Neighbours are one.
+    assert all(e < b for (_, e), (b, _) in pairwise(found))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="large pages of Linux")
+def test_arrays_in_large_pages_are_where_and_what_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from relax2xla.vm.pjrt import allocator
+
+    arrays = [np.random.default_rng(n).standard_normal(1 << 18) for n in range(16)]
+    spans = [(a.ctypes.data, a.nbytes) for a in arrays]
+    copies = [a.copy() for a in arrays]
+    monkeypatch.setenv("RELAX2XLA_KEEP_MEMORY", "0")
+    assert allocator.to_large_pages(spans) == 0
+    monkeypatch.delenv("RELAX2XLA_KEEP_MEMORY")
+    done = allocator.to_large_pages(spans)
+    assert [(a.ctypes.data, a.nbytes) for a in arrays] == spans
+    for a, b in zip(arrays, copies, strict=True):
+        np.testing.assert_array_equal(a, b)
+    if done == 0:
+        pytest.skip("this system makes no large pages at once")
+    assert done % SIZE == 0
+    # Memory that is not there is left alone.
+    assert allocator.to_large_pages([(1 << 46, 4 * SIZE)]) == 0
