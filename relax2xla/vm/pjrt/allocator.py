@@ -6,15 +6,15 @@ up to half the time of a training step, and 5 to 10 % of eight images at once (d
 ``RELAX2XLA_KEEP_MEMORY=0`` leaves glibc as it is, and so does any setting of the user's own for
 these thresholds.
 
-Weights that come with each call are read by rows that lie pages apart, and whose addresses the
-processor has to look up first: in large pages a function of JAX takes 0.9 to 0.97 of the time
-(docs/jax.md).
+Each call reads all weights, and the processor looks up the address of each of their pages first:
+in large pages programs take 0.9 to 0.99 of the time (docs/vm.md).
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -53,41 +53,45 @@ def keep_memory() -> bool:
 
 
 # What Linux says of large pages, and the advice of madvise (linux/mman.h) that makes some of what
-# is there, at once and wherever they are allowed at all.
+# is there, at once and wherever they are allowed at all. Bytes that it is asked for at once.
 _LARGE_PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage")
 _COLLAPSE: Final = 25
-# Bytes that are moved to large pages at the most: a gigabyte takes one to three seconds.
-_MOST: Final = 1 << 30
+_AT_ONCE: Final = 64 << 20
 
 #: Where an array is in memory, and its bytes.
 Span = tuple[int, int]
 
 
-def to_large_pages(spans: Iterable[Span]) -> int:
-    """Ask the system to put arrays into large pages, where they are; how many bytes it did.
+def to_large_pages(spans: Iterable[Span]) -> threading.Thread | None:
+    """Ask the system to put arrays into large pages, where they are; None: there is nothing to ask.
 
-    What they hold and their addresses stay. Not asked: systems other than Linux, where large pages
-    are off, and where ``RELAX2XLA_KEEP_MEMORY=0`` leaves memory as it is. Kernels before 6.1 know
-    no such advice, and do nothing.
+    What they hold and their addresses stay. A gigabyte takes one to three seconds, so a thread does
+    it. Not asked: systems other than Linux, where large pages are off, and where
+    ``RELAX2XLA_KEEP_MEMORY=0`` leaves memory as it is. Kernels before 6.1 know no such advice, and
+    do nothing.
     """
     if os.environ.get(_VARIABLE, "1").strip().lower() in _OFF:
-        return 0
+        return None
     try:
         size = int((_LARGE_PAGES / "hpage_pmd_size").read_text())
         allowed = "[never]" not in (_LARGE_PAGES / "enabled").read_text()
     except (OSError, ValueError):
-        return 0
-    if not allowed or size <= 0:
-        return 0
+        return None
+    if not allowed or size <= 0 or not (blocks := blocks_of(spans, size)):
+        return None
+    some = max(1, _AT_ONCE // size) * size
+    parts = [(at, min(some, end - at)) for begin, end in blocks for at in range(begin, end, some)]
+    # The program may end meanwhile, and what is freed meanwhile is the system's to refuse.
+    thread = threading.Thread(target=_collapse, args=(parts,), name="large pages", daemon=True)
+    thread.start()
+    return thread
+
+
+def _collapse(parts: list[Span]) -> None:
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    done, left = 0, _MOST // size * size
-    for begin, end in blocks_of(spans, size):
-        some = min(end - begin, left)
-        left -= some
-        if some > 0 and madvise(begin, some, _COLLAPSE) == 0:
-            done += some
-    return done
+    for part in parts:
+        madvise(*part, _COLLAPSE)
 
 
 def blocks_of(spans: Iterable[Span], size: int) -> list[tuple[int, int]]:

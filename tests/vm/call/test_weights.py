@@ -14,7 +14,7 @@ from relax2xla import op as R
 from relax2xla.errors import CallError, FileFormatError
 from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.frontend.torch import from_exported_program
-from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt import allocator, xla
 from relax2xla.vm.pjrt.cache import DiskCache
 
 T = rx.TensorStructInfo
@@ -50,6 +50,20 @@ def values(rng: np.random.Generator) -> dict[str, np.ndarray]:
 def expected(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
     y = x @ (w * w).T
     return np.concatenate([np.concatenate([y, y, y], 1), b[None]])
+
+
+def test_weights_are_asked_to_be_in_large_pages(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[list[tuple[int, int]]]()
+    monkeypatch.setattr(allocator, "to_large_pages", lambda spans: asked.append(list(spans)))
+    vm = rx.VirtualMachine(rx.build(network(), params=values(rng)))
+    x = rng.standard_normal((2, 16)).astype(np.float32)
+    for _ in range(3):
+        vm["main"](x)
+    # Once, those that programs take.
+    (spans,) = asked
+    assert sum(n for _, n in spans) == sum(w.nbytes for w in vm["main"].weights()) > 0
 
 
 def test_set_params_by_name(rng: np.random.Generator, store: DiskCache) -> None:
