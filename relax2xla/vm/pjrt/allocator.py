@@ -83,7 +83,11 @@ def to_large_pages(spans: Iterable[Span]) -> threading.Thread | None:
     parts = [(at, min(some, end - at)) for begin, end in blocks for at in range(begin, end, some)]
     # The program may end meanwhile, and what is freed meanwhile is the system's to refuse.
     thread = threading.Thread(target=_collapse, args=(parts,), name="large pages", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        # The system gives no more threads, or the interpreter ends.
+        return None
     return thread
 
 

@@ -79,6 +79,10 @@ def test_the_environment_decides(variable: str, monkeypatch: pytest.MonkeyPatch)
 SIZE = 2 << 20
 
 
+def _no_thread(thread: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 8 * SIZE), st.integers(0, 3 * SIZE)), min_size=1, max_size=12)
 )
@@ -116,6 +120,10 @@ def test_arrays_in_large_pages_are_where_and_what_they_were(
     monkeypatch.delenv("RELAX2XLA_KEEP_MEMORY")
     # What fills no block is not asked for.
     assert allocator.to_large_pages([(spans[0][0], 1 << 16)]) is None
+    # Calls go on where there are no threads.
+    with monkeypatch.context() as patch:
+        patch.setattr(allocator.threading.Thread, "start", _no_thread)
+        assert allocator.to_large_pages(spans) is None
     # Memory that is not there is left alone.
     thread = allocator.to_large_pages([*spans, (1 << 46, 4 * SIZE)])
     if thread is None:
