@@ -524,6 +524,101 @@ func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
         compiler.Loaded(parse(text), [], None)
 
 
+# ---- computations of elements
+# Of a reduction and of what is like it: `{}` makes %v of %a.
+OF_ELEMENTS = {
+    "map": (
+        '"stablehlo.map"(%x, %x) ({}) {{dimensions = array<i64: 0>}} '
+        ": (tensor<4xf32>, tensor<4xf32>)"
+    ),
+    "reduce": (
+        '"stablehlo.reduce"(%x, %z) ({}) {{dimensions = array<i64: 0>}} '
+        ": (tensor<4xf32>, tensor<f32>)"
+    ),
+    "reduce_window": (
+        '"stablehlo.reduce_window"(%x, %z) ({}) {{window_dimensions = array<i64: 1>}} '
+        ": (tensor<4xf32>, tensor<f32>)"
+    ),
+    "sort": '"stablehlo.sort"(%x) ({}) {{dimension = 0 : i64}} : (tensor<4xf32>)',
+}
+NO_ELEMENTS = {
+    "case": """
+      %i = stablehlo.constant dense<0> : tensor<i32>
+      %v = "stablehlo.case"(%i) ({ stablehlo.return %a : tensor<f32> })
+        : (tensor<i32>) -> tensor<f32>""",
+    "while": """
+      %v = stablehlo.while(%p = %a) : tensor<f32>
+        cond { %t = stablehlo.compare LT, %p, %p : (tensor<f32>, tensor<f32>) -> tensor<i1>
+               stablehlo.return %t : tensor<i1> }
+        do { stablehlo.return %p : tensor<f32> }""",
+    "rng": """
+      %s = stablehlo.constant dense<> : tensor<0xi64>
+      %v = stablehlo.rng %a, %a, %s, distribution = UNIFORM
+        : (tensor<f32>, tensor<f32>, tensor<0xi64>) -> tensor<f32>""",
+    "all_reduce": """
+      %v = "stablehlo.all_reduce"(%a) ({^bb0(%d: tensor<f32>, %e: tensor<f32>):
+        stablehlo.return %d : tensor<f32>}) {replica_groups = dense<[[0]]> : tensor<1x1xi64>}
+        : (tensor<f32>) -> tensor<f32>""",
+}
+
+
+def of_elements(outer: str, body: str, functions: str = "") -> str:
+    """A program whose operation ``outer`` computes %v by ``body`` for each element."""
+    last = "%c = stablehlo.add %v, %b : tensor<f32>", "f32"
+    if outer == "sort":
+        last = "%c = stablehlo.compare LT, %v, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>", "i1"
+    region = (
+        f"{{^bb0(%a: tensor<f32>, %b: tensor<f32>): {body}\n {last[0]}\n"
+        f" stablehlo.return %c : tensor<{last[1]}>}}"
+    )
+    out = "tensor<f32>" if outer == "reduce" else "tensor<4xf32>"
+    return f"""
+{functions}
+func.func public @main(%x: tensor<4xf32>) -> {out} {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %r = {OF_ELEMENTS[outer].format(region)} -> {out}
+  return %r : {out}
+}}
+"""
+
+
+@pytest.mark.parametrize("outer", OF_ELEMENTS)
+@pytest.mark.parametrize("inner", NO_ELEMENTS)
+def test_what_xla_has_no_code_for_in_the_computation_of_an_element_is_refused(
+    outer: str, inner: str
+) -> None:
+    wanted = f"main: stablehlo.{inner} cannot run .*computation of a stablehlo.{outer}, "
+    with pytest.raises(UnsupportedError, match=wanted) as told:
+        check_mlir(parse(of_elements(outer, NO_ELEMENTS[inner])))
+    assert ("extract_jax" in str(told.value)) == (inner in ("case", "while"))
+
+
+def test_functions_that_computations_of_elements_call_are_looked_at_as_well() -> None:
+    functions = f"""
+func.func private @f(%a: tensor<f32>) -> tensor<f32> {{
+  {NO_ELEMENTS["while"]}
+  return %v : tensor<f32>
+}}
+func.func private @g(%a: tensor<f32>) -> tensor<f32> {{
+  %v = func.call @f(%a) : (tensor<f32>) -> tensor<f32>
+  return %v : tensor<f32>
+}}
+"""
+    body = "%v = func.call @g(%a) : (tensor<f32>) -> tensor<f32>"
+    with pytest.raises(UnsupportedError, match=r"f: stablehlo.while cannot run"):
+        compiler.Loaded(parse(of_elements("reduce", body, functions)), [], None)
+    # The same is nothing bad where a whole value is computed by it.
+    plain = f"""
+{functions}
+func.func public @main(%a: tensor<f32>) -> tensor<f32> {{
+  %v = func.call @g(%a) : (tensor<f32>) -> tensor<f32>
+  return %v : tensor<f32>
+}}
+"""
+    check_mlir(parse(plain))
+    check_mlir(parse(of_elements("sort", "%v = stablehlo.sine %a : tensor<f32>", functions)))
+
+
 def test_a_program_without_main_is_refused() -> None:
     text = "func.func public @other(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> }"
     with pytest.raises(UnsupportedError, match="no function main"):

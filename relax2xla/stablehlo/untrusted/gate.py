@@ -46,7 +46,7 @@ WATCHED: Final = frozenset({CUSTOM_CALL, MANUAL}) | WAITING | PLACES | COLLECTIV
 
 COUNTS: Final = ("mhlo.num_replicas", "mhlo.num_partitions")
 # How many errors one message shows.
-_SHOWN: Final = 5
+SHOWN: Final = 5
 # Elements as text that no codec reads.
 _DENSE: Final = re.compile(r"dense<([\[\]\d, -]*)> :")
 # Shardings as text: tiles over devices (XLA), axes of a mesh (Shardy).
@@ -114,8 +114,8 @@ def check(program: Program, requests: Iterable[tuple[str, Request]]) -> None:
     if not found:
         return
     lines = list(found)
-    if len(lines) > _SHOWN:
-        lines = [*lines[:_SHOWN], f"... and {len(lines) - _SHOWN} more"]
+    if len(lines) > SHOWN:
+        lines = [*lines[:SHOWN], f"... and {len(lines) - SHOWN} more"]
     raise UnsupportedError("\n".join(lines))
 
 

@@ -15,7 +15,9 @@ from relax2xla.stablehlo.mlir import ir, operations
 from relax2xla.stablehlo.rows import DISCARDABLE
 from relax2xla.stablehlo.table import BY_MLIR_NAME, CUSTOM_CALL
 from relax2xla.stablehlo.untrusted.gate import (
+    COLLECTIVES,
     COUNTS,
+    SHOWN,
     WATCHED,
     Program,
     Request,
@@ -35,6 +37,18 @@ _CALLS: Final = {
     "stablehlo.composite": "decomposition",
 }
 
+# What has a computation for each element, or pair of them, and what XLA:CPU has no code for in one:
+# it ends the process (jaxlib 0.10 to 0.12).
+_OF_ELEMENTS: Final = frozenset(
+    f"stablehlo.{name}"
+    for name in ("map", "reduce", "reduce_window", "scatter", "select_and_scatter", "sort")
+)
+_NO_ELEMENTS: Final = COLLECTIVES.keys() | frozenset(
+    f"stablehlo.{name}" for name in ("case", "fft", "rng", "while")
+)
+# Of these, what has no rule in JAX for all elements at once.
+_ONE_BY_ONE: Final = COLLECTIVES.keys() | {"stablehlo.rng"}
+
 
 def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) -> None:
     """Raise UnsupportedError for a module that asks for what it may not have on so many devices.
@@ -43,6 +57,7 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) 
     """
     watched: list[ir.Operation] = []
     calls: list[ir.Operation] = []
+    whole: list[ir.Operation] = []
     names: list[str] = []
     with module.context:
         stated = module.operation.attributes
@@ -54,11 +69,15 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) 
                 watched.append(op)
             if name in _CALLS:
                 calls.append(op)
+            elif name in _NO_ELEMENTS:
+                whole.append(op)
             elif name == "func.func":
                 names.append(_symbol(op))
         if "main" not in names:
             raise UnsupportedError("the program has no function main, where XLA begins")
         _check_recursion(calls)
+        if whole:
+            _check_elements(whole, calls)
         if not watched and math.prod(counts) == 1:
             return
         meshes = [str(op) for op in module.body.operations if op.operation.name == "sdy.mesh"]
@@ -74,14 +93,61 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) 
         check(program, [(_function(op), _request(op)) for op in watched])
 
 
+def _called(op: ir.Operation) -> set[str]:
+    """The functions that a call names."""
+    if (said := _CALLS[op.name]) not in op.attributes:
+        return set()
+    return {n.strip('"') for n in _NAME.findall(str(op.attributes[said]))}
+
+
+def _check_elements(whole: Iterable[ir.Operation], calls: Iterable[ir.Operation]) -> None:
+    """UnsupportedError where the computation of an element has what XLA computes as a whole."""
+    # Functions that such computations call, and those that they call, with what has them.
+    graph: dict[str, set[str]] = {}
+    reached: dict[str, str] = {}
+    for op in calls:
+        graph.setdefault(_function(op), set()).update(_called(op))
+        if outer := _computation_of(op):
+            reached.update(dict.fromkeys(_called(op), outer))
+    waiting = list(reached)
+    while waiting:
+        name = waiting.pop()
+        more = graph.get(name, set()) - reached.keys()
+        reached.update(dict.fromkeys(more, reached[name]))
+        waiting += more
+    found: dict[str, None] = {}
+    for op in whole:
+        function = _function(op)
+        outer = _computation_of(op) or reached.get(function)
+        if outer is None:
+            continue
+        place = place_of(read_location(op.location))
+        other = "" if op.name in _ONE_BY_ONE else "; as a function of JAX (extract_jax) it runs"
+        found[
+            f"{function}: {op.name} cannot run{f' (at {place})' if place else ''}: it is in the "
+            f"computation of a {outer}, which XLA makes for each element, and has no code for this "
+            f"there. Compute it before, for all elements{other}"
+        ] = None
+    if found:
+        raise UnsupportedError("\n".join(list(found)[:SHOWN]))
+
+
+def _computation_of(op: ir.Operation) -> str | None:
+    """The operation whose computation of elements ``op`` is in; None where it is in none."""
+    parent: Any = op.parent
+    while parent is not None:
+        parent = getattr(parent, "operation", parent)
+        if parent.name in _OF_ELEMENTS:
+            return parent.name
+        parent = parent.parent
+    return None
+
+
 def _check_recursion(calls: Iterable[ir.Operation]) -> None:
     """UnsupportedError where a function calls itself, by itself or by way of others."""
     graph: dict[str, set[str]] = {}
     for op in calls:
-        if (said := _CALLS[op.name]) in op.attributes:
-            found = graph.setdefault(_function(op), set())
-            names = _NAME.findall(str(op.attributes[said]))
-            found.update(n.strip('"') for n in names)
+        graph.setdefault(_function(op), set()).update(_called(op))
     order = TopologicalSorter(graph)
     try:
         order.prepare()
