@@ -11,7 +11,7 @@ from typing import Any, Final
 from relax2xla.errors import UnsupportedError
 from relax2xla.stablehlo.codecs import read_any, read_attr, type_to_sinfo
 from relax2xla.stablehlo.locations import read_location
-from relax2xla.stablehlo.mlir import ir, operations
+from relax2xla.stablehlo.mlir import ir, operations, stablehlo
 from relax2xla.stablehlo.rows import DISCARDABLE
 from relax2xla.stablehlo.table import BY_MLIR_NAME, CUSTOM_CALL
 from relax2xla.stablehlo.untrusted.gate import (
@@ -44,8 +44,11 @@ _OF_ELEMENTS: Final = frozenset(
     for name in ("map", "reduce", "reduce_window", "scatter", "select_and_scatter", "sort")
 )
 _NO_ELEMENTS: Final = COLLECTIVES.keys() | frozenset(
-    f"stablehlo.{name}" for name in ("case", "fft", "rng", "while")
+    f"stablehlo.{name}" for name in ("case", "fft", "rng", "select_and_scatter", "while")
 )
+# Nor has it any for the product of two matrices that are not small, in so many multiplications.
+_DOTS: Final = frozenset(("stablehlo.dot", "stablehlo.dot_general"))
+_SMALL: Final = 32**3
 # Of these, what has no rule in JAX for all elements at once.
 _ONE_BY_ONE: Final = COLLECTIVES.keys() | {"stablehlo.rng"}
 
@@ -69,7 +72,7 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) 
                 watched.append(op)
             if name in _CALLS:
                 calls.append(op)
-            elif name in _NO_ELEMENTS:
+            elif name in _NO_ELEMENTS or name in _DOTS:
                 whole.append(op)
             elif name == "func.func":
                 names.append(_symbol(op))
@@ -119,7 +122,7 @@ def _check_elements(whole: Iterable[ir.Operation], calls: Iterable[ir.Operation]
     for op in whole:
         function = _function(op)
         outer = _computation_of(op) or reached.get(function)
-        if outer is None:
+        if outer is None or (op.name in _DOTS and _is_small(op)):
             continue
         place = place_of(read_location(op.location))
         other = "" if op.name in _ONE_BY_ONE else "; as a function of JAX (extract_jax) it runs"
@@ -130,6 +133,19 @@ def _check_elements(whole: Iterable[ir.Operation], calls: Iterable[ir.Operation]
         ] = None
     if found:
         raise UnsupportedError("\n".join(list(found)[:SHOWN]))
+
+
+def _is_small(dot: ir.Operation) -> bool:
+    """Whether a product is one of a vector, or of few multiplications."""
+    lhs, rhs = (tuple(ir.RankedTensorType(v.type).shape) for v in dot.operands)
+    contracted, batch = lhs[-1:], ()
+    if "dot_dimension_numbers" in dot.attributes:
+        numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
+        contracted = [lhs[i] for i in numbers.lhs_contracting_dimensions]
+        batch = [lhs[i] for i in numbers.lhs_batching_dimensions]
+    depth, many = math.prod(contracted), math.prod(batch)
+    rows, columns = (math.prod(x) // max(1, depth * many) for x in (lhs, rhs))
+    return 1 in (rows, columns) or rows * columns * depth <= _SMALL
 
 
 def _computation_of(op: ir.Operation) -> str | None:
