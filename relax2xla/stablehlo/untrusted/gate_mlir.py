@@ -49,8 +49,8 @@ _NO_ELEMENTS: Final = COLLECTIVES.keys() | frozenset(
 # Nor has it any for the product of two matrices that are not small, in so many multiplications.
 _DOTS: Final = frozenset(("stablehlo.dot", "stablehlo.dot_general"))
 _SMALL: Final = 32**3
-# Of these, what has no rule in JAX for all elements at once.
-_ONE_BY_ONE: Final = COLLECTIVES.keys() | {"stablehlo.rng"}
+# Of all these, what functions of JAX do not compute for all elements at once.
+_ONE_BY_ONE: Final = COLLECTIVES.keys() | _DOTS | {"stablehlo.rng"}
 
 
 def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) -> None:
