@@ -46,7 +46,7 @@ WATCHED: Final = frozenset({CUSTOM_CALL, MANUAL}) | WAITING | PLACES | COLLECTIV
 
 COUNTS: Final = ("mhlo.num_replicas", "mhlo.num_partitions")
 # How many errors one message shows.
-SHOWN: Final = 5
+_SHOWN: Final = 5
 # Elements as text that no codec reads.
 _DENSE: Final = re.compile(r"dense<([\[\]\d, -]*)> :")
 # Shardings as text: tiles over devices (XLA), axes of a mesh (Shardy).
@@ -111,12 +111,16 @@ def check(program: Program, requests: Iterable[tuple[str, Request]]) -> None:
         if reason:
             place = f" (at {request.where})" if request.where else ""
             found[f"{function}: {_named(request)}{place}: {reason}"] = None
-    if not found:
-        return
+    refuse(found)
+
+
+def refuse(found: Iterable[str]) -> None:
+    """UnsupportedError with what was found to be wrong, if anything was: the first of it."""
     lines = list(found)
-    if len(lines) > SHOWN:
-        lines = [*lines[:SHOWN], f"... and {len(lines) - SHOWN} more"]
-    raise UnsupportedError("\n".join(lines))
+    if len(lines) > _SHOWN:
+        lines = [*lines[:_SHOWN], f"... and {len(lines) - _SHOWN} more"]
+    if lines:
+        raise UnsupportedError("\n".join(lines))
 
 
 def _named(request: Request) -> str:

@@ -17,13 +17,13 @@ from relax2xla.stablehlo.table import BY_MLIR_NAME, CUSTOM_CALL
 from relax2xla.stablehlo.untrusted.gate import (
     COLLECTIVES,
     COUNTS,
-    SHOWN,
     WATCHED,
     Program,
     Request,
     check,
     meshes_of,
     place_of,
+    refuse,
 )
 
 # A reference to a function, as text.
@@ -131,8 +131,7 @@ def _check_elements(whole: Iterable[ir.Operation], calls: Iterable[ir.Operation]
             f"computation of a {outer}, which XLA makes for each element, and has no code for this "
             f"there. Compute it before, for all elements{other}"
         ] = None
-    if found:
-        raise UnsupportedError("\n".join(list(found)[:SHOWN]))
+    refuse(found)
 
 
 def _is_small(dot: ir.Operation) -> bool:

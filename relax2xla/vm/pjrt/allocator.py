@@ -41,7 +41,7 @@ def keep_memory() -> bool:
 
     Not asked: libraries other than glibc (without ``mallopt``), and where the environment says no.
     """
-    if os.environ.get(_VARIABLE, "1").strip().lower() in _OFF:
+    if _is_off():
         return False
     tuned = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
     if tuned or any(name in os.environ for name in _THEIRS):
@@ -50,6 +50,10 @@ def keep_memory() -> bool:
     few = (os.cpu_count() or 1) <= _FEW_PROCESSORS
     options = (*_OPTIONS, *((_ONE_HEAP,) if few else ()))
     return mallopt is not None and all([mallopt(*option) == 1 for option in options])
+
+
+def _is_off() -> bool:
+    return os.environ.get(_VARIABLE, "1").strip().lower() in _OFF
 
 
 # What Linux says of large pages, and the advice of madvise (linux/mman.h) that makes some of what
@@ -70,7 +74,7 @@ def to_large_pages(spans: Iterable[Span]) -> threading.Thread | None:
     ``RELAX2XLA_KEEP_MEMORY=0`` leaves memory as it is. Kernels before 6.1 know no such advice, and
     do nothing.
     """
-    if os.environ.get(_VARIABLE, "1").strip().lower() in _OFF:
+    if _is_off():
         return None
     try:
         size = int((_LARGE_PAGES / "hpage_pmd_size").read_text())
