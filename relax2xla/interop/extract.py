@@ -32,7 +32,7 @@ from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.rewrite import bindings_deep, post_order_deep
 from relax2xla.stablehlo.draws import is_draw
 from relax2xla.transform.lower.legalize import is_row
-from relax2xla.vm.pjrt import allocator, xla
+from relax2xla.vm.pjrt import xla
 
 Wide = Literal["exact", "jax"]
 
@@ -186,7 +186,7 @@ def extract_jax(
             f'another name, as in rng="{rng}_key"'
         )
     fn, params = JaxFunction(programs, name, policy), weights.arrays("param", policy)
-    allocator.to_large_pages(filter(None, map(xla.span, params.values())))
+    xla.to_large_pages(params.values())
     return fn, nested(params)
 
 

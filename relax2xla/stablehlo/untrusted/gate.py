@@ -109,9 +109,14 @@ def check(program: Program, requests: Iterable[tuple[str, Request]]) -> None:
     for function, request in requests:
         reason = _reason(program, request)
         if reason:
-            place = f" (at {request.where})" if request.where else ""
-            found[f"{function}: {_named(request)}{place}: {reason}"] = None
+            found[gap(function, _named(request), request.where, reason)] = None
     refuse(found)
+
+
+def gap(function: str, what: str, where: str, reason: str) -> str:
+    """What is said of something in a function that cannot run."""
+    place = f" (at {where})" if where else ""
+    return f"{function}: {what} cannot run{place}: {reason}"
 
 
 def refuse(found: Iterable[str]) -> None:
@@ -125,8 +130,8 @@ def refuse(found: Iterable[str]) -> None:
 
 def _named(request: Request) -> str:
     if request.name == CUSTOM_CALL:
-        return f"the custom call {request.attrs.get('call_target_name')!s} cannot run"
-    return f"{request.name} cannot run"
+        return f"the custom call {request.attrs.get('call_target_name')!s}"
+    return request.name
 
 
 def _reason(program: Program, request: Request) -> str:

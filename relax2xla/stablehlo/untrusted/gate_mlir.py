@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from relax2xla.stablehlo.untrusted.gate import (
     Program,
     Request,
     check,
+    gap,
     meshes_of,
     place_of,
     refuse,
@@ -78,9 +79,12 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) 
                 names.append(_symbol(op))
         if "main" not in names:
             raise UnsupportedError("the program has no function main, where XLA begins")
-        _check_recursion(calls)
+        graph: dict[str, set[str]] = {}
+        for op in calls:
+            graph.setdefault(_function(op), set()).update(_called(op))
+        _check_recursion(graph)
         if whole:
-            _check_elements(whole, calls)
+            _check_elements(whole, calls, graph)
         if not watched and math.prod(counts) == 1:
             return
         meshes = [str(op) for op in module.body.operations if op.operation.name == "sdy.mesh"]
@@ -103,13 +107,18 @@ def _called(op: ir.Operation) -> set[str]:
     return {n.strip('"') for n in _NAME.findall(str(op.attributes[said]))}
 
 
-def _check_elements(whole: Iterable[ir.Operation], calls: Iterable[ir.Operation]) -> None:
-    """UnsupportedError where the computation of an element has what XLA computes as a whole."""
+def _check_elements(
+    whole: Iterable[ir.Operation],
+    calls: Iterable[ir.Operation],
+    graph: Mapping[str, set[str]],
+) -> None:
+    """UnsupportedError where the computation of an element has what XLA computes as a whole.
+
+    ``graph``: the functions that each calls.
+    """
     # Functions that such computations call, and those that they call, with what has them.
-    graph: dict[str, set[str]] = {}
     reached: dict[str, str] = {}
     for op in calls:
-        graph.setdefault(_function(op), set()).update(_called(op))
         if outer := _computation_of(op):
             reached.update(dict.fromkeys(_called(op), outer))
     waiting = list(reached)
@@ -120,17 +129,16 @@ def _check_elements(whole: Iterable[ir.Operation], calls: Iterable[ir.Operation]
         waiting += more
     found: dict[str, None] = {}
     for op in whole:
-        function = _function(op)
-        outer = _computation_of(op) or reached.get(function)
+        outer = _computation_of(op) or (reached.get(_function(op)) if reached else None)
         if outer is None or (op.name in _DOTS and _is_small(op)):
             continue
-        place = place_of(read_location(op.location))
         other = "" if op.name in _ONE_BY_ONE else "; as a function of JAX (extract_jax) it runs"
-        found[
-            f"{function}: {op.name} cannot run{f' (at {place})' if place else ''}: it is in the "
-            f"computation of a {outer}, which XLA makes for each element, and has no code for this "
-            f"there. Compute it before, for all elements{other}"
-        ] = None
+        reason = (
+            f"it is in the computation of a {outer}, which XLA makes for each element, and has no "
+            f"code for this there. Compute it before, for all elements{other}"
+        )
+        where = place_of(read_location(op.location))
+        found[gap(_function(op), op.name, where, reason)] = None
     refuse(found)
 
 
@@ -158,11 +166,8 @@ def _computation_of(op: ir.Operation) -> str | None:
     return None
 
 
-def _check_recursion(calls: Iterable[ir.Operation]) -> None:
+def _check_recursion(graph: Mapping[str, set[str]]) -> None:
     """UnsupportedError where a function calls itself, by itself or by way of others."""
-    graph: dict[str, set[str]] = {}
-    for op in calls:
-        graph.setdefault(_function(op), set()).update(_called(op))
     order = TopologicalSorter(graph)
     try:
         order.prepare()

@@ -38,7 +38,7 @@ from relax2xla.stablehlo.emitter import emit
 from relax2xla.transform.params.lift_weights import Lifted
 from relax2xla.vm.call.packing import Packs, alone, packed
 from relax2xla.vm.call.specialise import specialise
-from relax2xla.vm.pjrt import allocator, compiler, xla
+from relax2xla.vm.pjrt import compiler, xla
 from relax2xla.vm.pjrt.jax_arguments import plain
 
 Array = npt.NDArray[Any]
@@ -212,7 +212,7 @@ class Weights:
             with self._lock:
                 if self._operands is None:
                     self._operands = self._store.operands(*self._of, self._packs)
-                    allocator.to_large_pages(filter(None, map(xla.span, self._operands)))
+                    xla.to_large_pages(self._operands)
         return self._operands
 
     def use(self, store: WeightStore) -> None:

@@ -257,7 +257,12 @@ def address(value: Any) -> int:
         return 0
 
 
-def span(value: Any) -> tuple[int, int] | None:
+def to_large_pages(arrays: Iterable[Any]) -> None:
+    """Ask for large pages for arrays in the host's memory: see the allocator."""
+    allocator.to_large_pages(filter(None, map(_span, arrays)))
+
+
+def _span(value: Any) -> allocator.Span | None:
     """Where an array is in the host's memory, and its bytes; None if not there, or in parts."""
     if not is_array(value) or any(d.platform != "cpu" for d in value.devices()):
         return None
