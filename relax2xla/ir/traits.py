@@ -220,6 +220,22 @@ class Collective(Trait):
     devices: str = "replica_groups"
 
 
+class ComputesElements(Trait):
+    """Its regions compute one element, or join two."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyWhole(Trait):
+    """XLA:CPU has no code for it where one element is computed: it ends the process there.
+
+    (jaxlib 0.10 to 0.12.) ``above``: products of up to so many multiplications have code.
+    ``vectorised``: a function of JAX computes it for all elements at once, and so runs.
+    """
+
+    above: int = 0
+    vectorised: bool = True
+
+
 class ShapedByValue(Trait):
     """The result's shape is that of a value: it has to be refined, not only retyped."""
 

@@ -27,8 +27,10 @@ from relax2xla.ir.traits import (
     AsksPlace,
     Collective,
     Commutative,
+    ComputesElements,
     Contraction,
     Division,
+    OnlyWhole,
     Permutes,
     Pointwise,
     Random,
@@ -105,6 +107,7 @@ def _rows(
 
 # ---- element by element
 _POINTWISE: Final = Pointwise()
+_ELEMENTS: Final = ComputesElements()
 _rows(
     "stablehlo",
     """ceil count_leading_zeros floor negate not popcnt round_nearest_afz round_nearest_even
@@ -163,13 +166,21 @@ _row("stablehlo.convert", "operand", None, Pointwise(flops=0))
 _row("stablehlo.bitcast_convert", "operand")
 _row("stablehlo.uniform_quantize", "operand")
 _row("stablehlo.uniform_dequantize", "operand")
-_row("stablehlo.map", "*inputs", regions=1, dimensions="i64s")
+_row("stablehlo.map", "*inputs", None, _ELEMENTS, regions=1, dimensions="i64s")
 
 # ---- constants and random numbers
 _row("stablehlo.constant", "", "same", value="elements", resource="?any")
 _row("stablehlo.iota", "", iota_dimension="i64")
 _row("stablehlo.dynamic_iota", "output_shape", None, ShapedByValue(), iota_dimension="i64")
-_row("stablehlo.rng", "a b shape", None, Random(), rng_distribution="rng_distribution", pure=False)
+_row(
+    "stablehlo.rng",
+    "a b shape",
+    None,
+    Random(),
+    OnlyWhole(vectorised=False),
+    rng_distribution="rng_distribution",
+    pure=False,
+)
 _row("stablehlo.rng_bit_generator", "initial_state", rng_algorithm="rng_algorithm")
 
 # ---- shapes
@@ -249,6 +260,7 @@ _row(
     "stablehlo.scatter",
     "*inputs scatter_indices *updates",
     "scattered",
+    _ELEMENTS,
     regions=1,
     loose=True,
     scatter_dimension_numbers="scatter_dims",
@@ -259,17 +271,27 @@ _row("stablehlo.torch_index_select", "operand index", dim="i64", batch_dims="i64
 
 # ---- contractions and linear algebra
 _PRODUCT: Final = Contraction()
+_SMALL: Final = OnlyWhole(above=32**3, vectorised=False)
 _row(
     "stablehlo.dot_general",
     "lhs rhs",
     "dotted",
     _PRODUCT,
+    _SMALL,
     loose=True,
     dot_dimension_numbers="dot_dims",
     precision_config="?precisions",
     algorithm="?dot_algorithm",
 )
-_row("stablehlo.dot", "lhs rhs", "dot", _PRODUCT, loose=True, precision_config="?precisions")
+_row(
+    "stablehlo.dot",
+    "lhs rhs",
+    "dot",
+    _PRODUCT,
+    _SMALL,
+    loose=True,
+    precision_config="?precisions",
+)
 _row(
     "stablehlo.convolution",
     "lhs rhs",
@@ -313,13 +335,14 @@ _row(
     unit_diagonal="bool",
     transpose_a="transpose",
 )
-_row("stablehlo.fft", "operand", "fft", fft_type="fft_type", fft_length="i64s")
+_row("stablehlo.fft", "operand", "fft", OnlyWhole(), fft_type="fft_type", fft_length="i64s")
 
 # ---- windows, reductions, normalisation
 _row(
     "stablehlo.reduce",
     "*inputs *init_values",
     "reduced",
+    _ELEMENTS,
     regions=1,
     loose=True,
     dimensions="i64s",
@@ -328,6 +351,7 @@ _row(
     "stablehlo.reduce_window",
     "*inputs *init_values",
     "windowed",
+    _ELEMENTS,
     regions=1,
     loose=True,
     window_dimensions="i64s",
@@ -340,13 +364,15 @@ _row(
     "stablehlo.select_and_scatter",
     "operand source init_value",
     "first",
+    _ELEMENTS,
+    OnlyWhole(),
     regions=2,
     loose=True,
     window_dimensions="?i64s",
     window_strides="?i64s",
     padding="?pairs",
 )
-_row("stablehlo.sort", "*inputs", "each", regions=1, dimension="?i64", is_stable="?bool")
+_row("stablehlo.sort", "*inputs", "each", _ELEMENTS, regions=1, dimension="?i64", is_stable="?bool")
 _row(
     "stablehlo.batch_norm_inference",
     "operand scale offset mean variance",
@@ -371,8 +397,8 @@ _row(
 
 # ---- control flow, tuples, tokens, calls out
 _row("stablehlo.if", "pred", "branches", regions=2)
-_row("stablehlo.case", "index", "branches", regions=-1)
-_row("stablehlo.while", "*operand", "each", regions=2)
+_row("stablehlo.case", "index", "branches", OnlyWhole(), regions=-1)
+_row("stablehlo.while", "*operand", "each", OnlyWhole(), regions=2)
 _row("stablehlo.return", "*results_")
 _row("stablehlo.tuple", "*val", "tuple_of")
 _row("stablehlo.get_tuple_element", "operand", "element", index="i32")

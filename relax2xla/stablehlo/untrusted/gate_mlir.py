@@ -9,11 +9,12 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
 from relax2xla.errors import UnsupportedError
+from relax2xla.ir.traits import ComputesElements, OnlyWhole
 from relax2xla.stablehlo.codecs import read_any, read_attr, type_to_sinfo
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import ir, operations, stablehlo
 from relax2xla.stablehlo.rows import DISCARDABLE
-from relax2xla.stablehlo.table import BY_MLIR_NAME, CUSTOM_CALL
+from relax2xla.stablehlo.table import BY_MLIR_NAME, CUSTOM_CALL, TABLE, rows_with
 from relax2xla.stablehlo.untrusted.gate import (
     COLLECTIVES,
     COUNTS,
@@ -38,20 +39,12 @@ _CALLS: Final = {
     "stablehlo.composite": "decomposition",
 }
 
-# What has a computation for each element, or pair of them, and what XLA:CPU has no code for in one:
-# it ends the process (jaxlib 0.10 to 0.12).
-_OF_ELEMENTS: Final = frozenset(
-    f"stablehlo.{name}"
-    for name in ("map", "reduce", "reduce_window", "scatter", "select_and_scatter", "sort")
-)
-_NO_ELEMENTS: Final = COLLECTIVES.keys() | frozenset(
-    f"stablehlo.{name}" for name in ("case", "fft", "rng", "select_and_scatter", "while")
-)
-# Nor has it any for the product of two matrices that are not small, in so many multiplications.
-_DOTS: Final = frozenset(("stablehlo.dot", "stablehlo.dot_general"))
-_SMALL: Final = 32**3
-# Of all these, what functions of JAX do not compute for all elements at once.
-_ONE_BY_ONE: Final = COLLECTIVES.keys() | _DOTS | {"stablehlo.rng"}
+# What has a computation for each element or pair of them, and what has no place in one.
+_OF_ELEMENTS: Final = rows_with(ComputesElements)
+_WHOLE: Final[Mapping[str, OnlyWhole]] = {
+    **dict.fromkeys(COLLECTIVES, OnlyWhole(vectorised=False)),
+    **{row.mlir_name: t for row in TABLE.values() for t in row.traits if isinstance(t, OnlyWhole)},
+}
 
 
 def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) -> None:
@@ -73,7 +66,7 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) 
                 watched.append(op)
             if name in _CALLS:
                 calls.append(op)
-            elif name in _NO_ELEMENTS or name in _DOTS:
+            elif name in _WHOLE:
                 whole.append(op)
             elif name == "func.func":
                 names.append(_symbol(op))
@@ -130,9 +123,10 @@ def _check_elements(
     found: dict[str, None] = {}
     for op in whole:
         outer = _computation_of(op) or (reached.get(_function(op)) if reached else None)
-        if outer is None or (op.name in _DOTS and _is_small(op)):
+        trait = _WHOLE[op.name]
+        if outer is None or (trait.above and _multiplications(op) <= trait.above):
             continue
-        other = "" if op.name in _ONE_BY_ONE else "; as a function of JAX (extract_jax) it runs"
+        other = "; as a function of JAX (extract_jax) it runs" if trait.vectorised else ""
         reason = (
             f"it is in the computation of a {outer}, which XLA makes for each element, and has no "
             f"code for this there. Compute it before, for all elements{other}"
@@ -142,8 +136,8 @@ def _check_elements(
     refuse(found)
 
 
-def _is_small(dot: ir.Operation) -> bool:
-    """Whether a product is one of a vector, or of few multiplications."""
+def _multiplications(dot: ir.Operation) -> int:
+    """How many a product of two matrices takes; none where one of them is a vector."""
     lhs, rhs = (tuple(ir.RankedTensorType(v.type).shape) for v in dot.operands)
     contracted, batch = lhs[-1:], ()
     if "dot_dimension_numbers" in dot.attributes:
@@ -152,7 +146,7 @@ def _is_small(dot: ir.Operation) -> bool:
         batch = [lhs[i] for i in numbers.lhs_batching_dimensions]
     depth, many = math.prod(contracted), math.prod(batch)
     rows, columns = (math.prod(x) // max(1, depth * many) for x in (lhs, rhs))
-    return 1 in (rows, columns) or rows * columns * depth <= _SMALL
+    return 0 if 1 in (rows, columns) else rows * columns * depth
 
 
 def _computation_of(op: ir.Operation) -> str | None:
