@@ -47,6 +47,9 @@ def _round(number: str) -> str:
 #: Whole numbers of floats, by what torch calls the functions that make them.
 WHOLE = {"math.trunc": _trunc, "math.floor": _floor, "math.ceil": _ceil, "round": _round}
 
+#: The larger and the smaller one, as releases of torch spell them.
+EXTREMA = {"max": "max", "min": "min", "torch.sym_max": "max", "torch.sym_min": "min"}
+
 Condition = Callable[[Callable[[int, int], tir.Dim]], Any]
 
 
@@ -133,8 +136,9 @@ class _Sizes(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         name = ast.unparse(node.func)
-        if name in ("max", "min"):
-            return _parsed(f"T.{name}({', '.join(ast.unparse(self.visit(a)) for a in node.args)})")
+        if name in EXTREMA:
+            args = ", ".join(ast.unparse(self.visit(a)) for a in node.args)
+            return _parsed(f"T.{EXTREMA[name]}({args})")
         if len(node.args) == 1 and name in ("torch.sym_float", *WHOLE):
             number = FLOAT.format(ast.unparse(self.visit(node.args[0])))
             return _parsed(WHOLE[name](number) if name in WHOLE else number)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import torch
 
 from relax2xla import op as R
 from relax2xla.dtypes import is_float, is_integer, limits, numpy_dtype
@@ -32,6 +33,10 @@ from relax2xla.importers.torch.engine.context import (
 )
 from relax2xla.importers.torch.engine.converters import Function, aten, overloads
 from relax2xla.ir import Expr
+
+#: Whether clamping has no derivative by x at a bound, and half of it at one that is a tensor. It
+#: was that of x before.
+FLAT_BOUNDS: Final = torch.__version__ >= (2, 14)
 
 Unary = Callable[[Expr], Expr]
 Binary = Callable[[Expr, Expr], Expr]
@@ -387,33 +392,50 @@ def clamp(
             return R.clip(x, low, high)
         x = x if low is None else R.maximum(x, ctx.tensor(low, dtype))
         return x if high is None else R.minimum(x, ctx.tensor(high, dtype))
+    if numbers and FLAT_BOUNDS:
+        return flat_outside(ctx, x, low, high)
     if numbers:
         low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
         return R.clip(x, low, high)
-    if low is not None and high is not None:
+    low, high = (None if b is None else ctx.emit(ctx.tensor(b, dtype)) for b in (low, high))
+    apart = None
+    if low is not None and high is not None and FLAT_BOUNDS:
+        apart = ctx.emit(R.not_equal(low, high))
+    elif low is not None and high is not None:
         # Torch's derivative by the lower bound is none where the upper one is no larger.
-        low, high = (ctx.emit(ctx.tensor(b, dtype)) for b in (low, high))
-        low = R.where(R.less(low, high), low, R.grad.no_grad(low))
-    # The derivative at a bound is that of x.
+        low = ctx.emit(R.where(R.less(low, high), low, R.grad.no_grad(low)))
     for bound, inside, cut in ((low, R.greater_equal, R.maximum), (high, R.less_equal, R.minimum)):
+        if bound is None:
+            continue
+        x = ctx.emit(x)
+        # The derivative at a bound is that of x, or is shared out where bounds are apart.
+        of_x = R.where(inside(x, bound), x, cut(x, bound))
+        if FLAT_BOUNDS:
+            of_x = cut(x, bound) if apart is None else R.where(apart, cut(x, bound), of_x)
+        x = of_x
+    return x
+
+
+def flat_outside(ctx: Context, x: Expr, low: float | None, high: float | None) -> Expr:
+    """``x`` between numbers, whose derivative at a bound is that of the bound: 0."""
+    dtype = dtype_of(x)
+    if low == 0 and high in (None, 6):
+        return R.nn.relu(x) if high is None else R.nn.relu6(x)
+    for bound, outside in ((low, R.less_equal), (high, R.greater_equal)):
         if bound is not None:
-            x, bound = ctx.emit(x), ctx.emit(ctx.tensor(bound, dtype))
-            x = R.where(inside(x, bound), x, cut(x, bound))
+            x, cut = ctx.emit(x), scalar(bound, dtype)
+            x = R.where(outside(x, cut), cut, x)
     return x
 
 
 @aten("hardtanh")
 def hardtanh(ctx: Context, self: Expr, min_val: Any = -1, max_val: Any = 1) -> Expr:
-    """Flat at its bounds already, unlike ``clamp``."""
+    """Flat at its bounds already, unlike ``clamp`` before torch 2.14."""
     dtype = ctx.dtype()
-    x = ctx.emit(ctx.tensor(self, dtype))
-    if is_float(dtype) and (min_val, max_val) == (0, 6):
-        return R.nn.relu6(x)
+    x = ctx.tensor(self, dtype)
     if not is_float(dtype) or min_val > max_val:
         return clamp(ctx, x, min_val, max_val)
-    low, high = scalar(min_val, dtype), scalar(max_val, dtype)
-    above = ctx.emit(R.where(R.less_equal(x, low), low, x))
-    return R.where(R.greater_equal(above, high), high, above)
+    return flat_outside(ctx, x, min_val, max_val)
 
 
 @aten("logit special_logit", wide=True)
