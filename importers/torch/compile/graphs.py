@@ -91,13 +91,14 @@ def _native_layer_norm_backward(
 def table() -> Table:
     """Decompositions for AOTAutograd: those of core ATen, of operators without a converter.
 
-    They are functional; others are tried when a graph needs them.
+    They are functional; others are tried when a graph needs them. Attention by the CPU's kernel is
+    one of them: what torch says of the kernel's results makes a graph for each of several sizes.
     """
     converters.load()
     found: Table = {}
     for op, function in core_decompositions().items():
         if isinstance(op, OpOverload) and not is_random(op) and op not in OWN:
-            if operator_name(op) not in CONVERTERS:
+            if operator_name(op) not in CONVERTERS or op is FLASH:
                 found[op] = function
     found[ATEN.native_dropout.default] = _native_dropout
     found[ATEN.native_layer_norm_backward.default] = _native_layer_norm_backward

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relax2xla import op as R
+from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.aten.numbers.complex import transposed
 from relax2xla.importers.torch.aten.random import dropout
 from relax2xla.importers.torch.engine.context import (
@@ -63,16 +64,58 @@ def attention(
     enable_gqa: bool = False,
 ) -> Expr:
     """(..., heads, length, depth), as R.nn.attention's (batch, length, heads, depth)."""
-    dtype = dtype_of(query)
     if enable_gqa:
         key, value = (_repeat_heads(ctx, x, query) for x in (key, value))
     if dropout_p:
         return _dropping(ctx, query, key, value, attn_mask, dropout_p, is_causal, scale)
-    query, key, value = (_with_leading(x, ctx.dims()[:-2]) for x in (query, key, value))
+    return _attention(ctx, ctx.dims(), query, key, value, attn_mask, is_causal, scale)
+
+
+@aten("_scaled_dot_product_flash_attention_for_cpu")
+def flash_attention(
+    ctx: Context,
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Expr | None = None,
+    scale: float | None = None,
+) -> list[Expr | None]:
+    """Also the logarithm of each query's sum, where torch's decomposition gives the weights."""
+    if dropout_p:
+        raise Unsupported("dropout in the CPU's kernel, which torch refuses too")
+    key, value = (_repeat_heads(ctx, x, query) for x in (key, value))
+    y = _attention(ctx, ctx.dims(0), query, key, value, attn_mask, is_causal, scale)
+    if not ctx.reads(1):
+        return [y, None]
+    dtype = ctx.dtype(1)
+    query, key = (ctx.cast(x, dtype) for x in (query, key))
+    score = _score(ctx, query, key, attn_mask, is_causal, scale)
+    most = ctx.emit(R.max(score, [-1], True))
+    some = ctx.emit(R.not_equal(most, scalar(-math.inf, dtype)))
+    most = ctx.emit(R.where(some, most, scalar(0, dtype)))
+    total = R.add(R.log(R.sum(R.exp(R.subtract(score, most)), [-1], True)), most)
+    return [y, R.squeeze(R.where(some, total, scalar(0, dtype)), [-1])]
+
+
+def _attention(
+    ctx: Context,
+    dims: Dims,
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    bias: Expr | None,
+    is_causal: bool,
+    scale: float | None,
+) -> Expr:
+    """Attention without dropout, of the shape ``dims``, for as many heads of keys and values."""
+    dtype = dtype_of(query)
+    query, key, value = (_with_leading(x, dims[:-2]) for x in (query, key, value))
     q, k, v = (_heads_inside(ctx, x) for x in (query, key, value))
     mask = "TopLeft" if is_causal else None
     factor = None if scale is None else float(scale)
-    bias = attn_mask
     if bias is not None:
         if dtype_of(bias) == "bool":
             bias = R.where(bias, scalar(0, dtype), scalar(-math.inf, dtype))
@@ -87,7 +130,7 @@ def attention(
         # A query that sees no key gives 0 in torch, where the formula gives NaN.
         some = R.greater(R.max(bias, [-1], True), scalar(-math.inf, dtype))
         y = R.where(some, y, scalar(0, dtype))
-    return ctx.reshape(y, ctx.dims())
+    return ctx.reshape(y, dims)
 
 
 def _dropping(
@@ -101,6 +144,20 @@ def _dropping(
     scale: float | None,
 ) -> Expr:
     """Attention with dropout of its weights, written out."""
+    score = _score(ctx, query, key, mask, causal, scale)
+    weights = ctx.emit(R.nn.softmax(score, -1) if mask is None else _safe(ctx, score, -1))
+    return R.matmul(dropout(ctx, weights, p, True), value)
+
+
+def _score(
+    ctx: Context,
+    query: Expr,
+    key: Expr,
+    mask: Expr | None,
+    causal: bool,
+    scale: float | None,
+) -> Expr:
+    """What the softmax is taken of: -inf where a query does not see a key."""
     dtype = dtype_of(query)
     if scale is None:
         scale = 1.0 / math.sqrt(static(dims_of(query)[-1], "the depth of the heads"))
@@ -113,8 +170,7 @@ def _dropping(
     if mask is not None:
         same = dtype_of(mask) == "bool"
         score = R.where(mask, score, low) if same else R.add(score, ctx.cast(mask, dtype))
-    weights = ctx.emit(R.nn.softmax(score, -1) if mask is None else _safe(ctx, score, -1))
-    return R.matmul(dropout(ctx, weights, p, True), value)
+    return ctx.emit(score)
 
 
 def _with_leading(x: Expr, lead: Dims) -> Expr:

@@ -44,6 +44,27 @@ def test_attention() -> None:
     )
 
 
+def test_the_kernel_of_the_cpu_gives_sums_too() -> None:
+    """For its own derivative; torch's decomposition has the weights in their place."""
+    q, k, v, few = randn(2, 4, 5, 8), randn(2, 4, 6, 8), randn(2, 4, 6, 8), randn(2, 2, 6, 8)
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    unseen = torch.zeros(5, 6)
+    unseen[1], unseen[3, 2:] = -math.inf, -math.inf
+    check_table(
+        {
+            "plain": (flash, q, k, v),
+            "scaled": (lambda q, k, v: flash(q, k, v, scale=0.3), q, k, v),
+            "causal": (lambda q, k, v: flash(q, k, v, 0.0, True), q, k, v),
+            "masked": (lambda q, k, v, m: flash(q, k, v, attn_mask=m), q, k, v, unseen),
+            "grouped": (flash, q, few, few),
+            "sums alone": (lambda q, k, v: flash(q, k, v)[1], q, k, v),
+            "values alone": (lambda q, k, v: flash(q, k, v)[0], q, k, v),
+            "doubles": (flash, q.double(), k.double(), v.double()),
+        }
+    )
+    check(flash, [x.half() for x in (q, k, v)])
+
+
 def test_safe_softmax_keeps_nan() -> None:
     rows = [[-math.inf, -math.inf], [math.nan, 1.0], [math.inf, 1.0], [-math.inf, 1.0]]
     check(lambda x: torch.ops.aten._safe_softmax(x, -1), [torch.tensor(rows)])
