@@ -72,6 +72,14 @@ def linalg_svd(
     return R.zeros(ctx.dims(0), dtype_of(a)), s, R.zeros(ctx.dims(2), dtype_of(a))
 
 
+@aten("linalg_polar")
+def linalg_polar(ctx: Context, A: Expr) -> list[Expr]:
+    """Of torch 2.14. No derivatives where singular values are equal: NaN."""
+    u, s, vh = (ctx.emit(x) for x in svd(ctx, ctx.emit(A), "S"))
+    scaled = R.multiply(ctx.cast(R.expand_dims(s, [-1]), dtype_of(vh)), vh)
+    return [R.matmul(u, vh), R.matmul(adjoint_of(vh), scaled)]
+
+
 @aten("linalg_lstsq", ignored="driver")
 def linalg_lstsq(
     ctx: Context, self: Expr, b: Expr, rcond: float | None = None
@@ -212,6 +220,19 @@ def _eigh(ctx: Context, a: Expr, part: str, vectors: bool = True) -> tuple[Expr,
     mode = "V" if vectors else "N"
     v, w, info = call_lapack(ctx, routine, [a], shapes, mode=mode, uplo=part.upper())
     return ctx.emit(failed(ctx, info, w, 1)), ctx.emit(failed(ctx, info, v, 2))
+
+
+@aten("linalg_matrix_sqrth")
+def linalg_matrix_sqrth(ctx: Context, self: Expr) -> Expr:
+    """Of torch 2.14: eigenvalues below 0 count as 0. No derivatives where some are equal: NaN."""
+    a = ctx.emit(self)
+    if 0 in dims_of(a):
+        return a
+    letter(a)
+    w, v = _eigh(ctx, a, "L")
+    roots = R.sqrt(R.maximum(w, scalar(0, dtype_of(w))))
+    scaled = R.multiply(v, ctx.cast(R.expand_dims(roots, [-2]), dtype_of(v)))
+    return R.matmul(scaled, adjoint_of(v))
 
 
 @aten("linalg_eig")

@@ -71,6 +71,22 @@ def test_functions() -> None:
     )
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 14), reason="torch has no such functions")
+def test_functions_of_torch_2_14() -> None:
+    la = torch.linalg
+    positive = Z @ Z.mH
+    check_table(
+        {
+            "polar": (la.polar, A[:, :, :2]),
+            "polar of complex matrices": (la.polar, Z),
+            "root": (la.matrix_sqrth, A.mT @ A),
+            "root of complex matrices": (la.matrix_sqrth, positive),
+            "root below 0": (la.matrix_sqrth, S),
+        },
+        scale=10,
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_exponentials_are_rounded_once(dtype: Any) -> None:
     """Eager torch computes them in these dtypes, and gets infinities in bfloat16."""
