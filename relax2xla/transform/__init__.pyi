@@ -72,6 +72,7 @@ from relax2xla.transform.fusion.patterns import FuseOpsByPattern as FuseOpsByPat
 from relax2xla.transform.fusion.patterns import FusionPattern as FusionPattern
 from relax2xla.transform.fusion.patterns import PatternCheckContext as PatternCheckContext
 from relax2xla.transform.grad.gradient import Gradient as Gradient
+from relax2xla.transform.grad.remove_marks import RemoveGradientMarks as RemoveGradientMarks
 from relax2xla.transform.layout.alter_op_impl import AlterOpImpl as AlterOpImpl
 from relax2xla.transform.layout.channels_last import ChannelsLast as ChannelsLast
 from relax2xla.transform.layout.convert_layout import ConvertLayout as ConvertLayout

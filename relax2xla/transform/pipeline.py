@@ -29,6 +29,7 @@ from relax2xla.transform.cpu.gather_pads import GatherPads
 from relax2xla.transform.cpu.group_norm import ExpandGroupNorm
 from relax2xla.transform.cpu.integers.compute import ComputeInIntegers
 from relax2xla.transform.cpu.sums import SumsAsProducts
+from relax2xla.transform.grad.remove_marks import RemoveGradientMarks
 from relax2xla.transform.layout.channels_last import ChannelsLast
 from relax2xla.transform.layout.feature_major import FeatureMajor, reads_weights_as_they_lie
 from relax2xla.transform.layout.plain_convolutions import PlainConvolutions
@@ -129,6 +130,7 @@ def default(
     may_call = at_load if calls is None else calls
     passes: list[Pass] = [
         RestoreOperators(),
+        *(() if for_jax else (RemoveGradientMarks(),)),
         InlineSymbolicFunctions(),
         RecoverReshape(),
         FoldBatchNorm(into_weights=at_load),

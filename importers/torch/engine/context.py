@@ -174,6 +174,12 @@ class Context:
         found = dtype_of_torch((self.out if index is None else self.out[index]).dtype)
         return "float32" if self.wide and found in NARROW else found
 
+    def becomes_integers(self) -> bool:
+        """Whether all that reads the result makes integers of it, which have no derivative."""
+        users = [] if self.node is None else [u.meta.get("val") for u in self.node.users]
+        tensors = [x for x in users if isinstance(x, torch.Tensor)]
+        return 0 < len(users) == sum(not x.is_floating_point() for x in tensors)
+
     def reads(self, index: int) -> bool:
         """Whether the graph reads field ``index`` of the result."""
         users = [] if self.node is None else list(self.node.users)

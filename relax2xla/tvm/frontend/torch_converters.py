@@ -70,8 +70,8 @@ def _max_pool(node: Any, importer: ExportedProgramImporter) -> Any:
     return Tuple([values, emit(op.zeros_like(values))])
 
 
-def _median(node: Any, importer: ExportedProgramImporter) -> Any:
-    """One operator, without torch's derivative among equal elements."""
+def _value(node: Any, importer: ExportedProgramImporter) -> Any:
+    """One operator, without torch's derivative among equal elements or at bounds."""
     made = importer.convert(node)
     return made.args[0] if is_op(made, "relax.grad.differentiate_as") else made
 
@@ -100,11 +100,12 @@ def _copy(node: Any, importer: ExportedProgramImporter) -> Any:
 
 #: As ``custom_convert_map`` takes them.
 CONVERTERS: Final[dict[str, Callable[[Any, ExportedProgramImporter], Any]]] = {
+    "clamp.default": _value,
     "copy.default": _copy,
     "embedding.default": _embedding,
     "hardtanh.default": _hardtanh,
     "max_pool2d_with_indices.default": _max_pool,
     "max_pool3d_with_indices.default": _max_pool,
-    "median.default": _median,
+    "median.default": _value,
     "slice.Tensor": _slice,
 }

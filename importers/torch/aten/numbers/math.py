@@ -392,11 +392,14 @@ def clamp(
             return R.clip(x, low, high)
         x = x if low is None else R.maximum(x, ctx.tensor(low, dtype))
         return x if high is None else R.minimum(x, ctx.tensor(high, dtype))
-    if numbers and FLAT_BOUNDS:
-        return flat_outside(ctx, x, low, high)
     if numbers:
-        low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
-        return R.clip(x, low, high)
+        x = ctx.emit(x)
+        bounds = (-math.inf if low is None else low), (math.inf if high is None else high)
+        made = R.clip(x, *bounds)
+        if not FLAT_BOUNDS or ctx.becomes_integers():
+            return made
+        # A clip is what passes know, those of quantised networks for one.
+        return R.grad.differentiate_as(made, flat_outside(ctx, x, low, high))
     low, high = (None if b is None else ctx.emit(ctx.tensor(b, dtype)) for b in (low, high))
     apart = None
     if low is not None and high is not None and FLAT_BOUNDS:
@@ -419,8 +422,6 @@ def clamp(
 def flat_outside(ctx: Context, x: Expr, low: float | None, high: float | None) -> Expr:
     """``x`` between numbers, whose derivative at a bound is that of the bound: 0."""
     dtype = dtype_of(x)
-    if low == 0 and high in (None, 6):
-        return R.nn.relu(x) if high is None else R.nn.relu6(x)
     for bound, outside in ((low, R.less_equal), (high, R.greater_equal)):
         if bound is not None:
             x, cut = ctx.emit(x), scalar(bound, dtype)
@@ -435,6 +436,8 @@ def hardtanh(ctx: Context, self: Expr, min_val: Any = -1, max_val: Any = 1) -> E
     x = ctx.tensor(self, dtype)
     if not is_float(dtype) or min_val > max_val:
         return clamp(ctx, x, min_val, max_val)
+    if (min_val, max_val) == (0, 6):
+        return R.nn.relu6(x)
     return flat_outside(ctx, x, min_val, max_val)
 
 
