@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from relax2xla.errors import UnsupportedError
 from relax2xla.interop.weights import Weights
 from relax2xla.ir import Call, Op, StructInfo, TensorStructInfo
 from relax2xla.ir.rewrite import bindings_deep
@@ -169,7 +170,10 @@ class WithCalls:
         raw = operands(lifted.raw, lifted.raw_names)
         weights = operands(lifted.weights, lifted.names)
         module, _ = programs.lowered(infos)
-        main = compiler.called(module, programs.device, executable.allowed)
+        try:
+            main = compiler.called(module, programs.device, executable.allowed)
+        except UnsupportedError:  # of a whole program; in rows JAX may compute it otherwise
+            return None
         used = [*raw, *(w for w, own in zip(weights, lifted.weights, strict=True) if w is not own)]
         # Weights may have become numbers of the program.
         if main is module or {u for u in used if isinstance(u, int)} != {*places.values()}:

@@ -228,11 +228,13 @@ class ComputesElements(Trait):
 class OnlyWhole(Trait):
     """XLA:CPU has no code for it where one element is computed: it ends the process there.
 
-    (jaxlib 0.10 to 0.12.) ``above``: products of up to so many multiplications have code.
-    ``vectorised``: a function of JAX computes it for all elements at once, and so runs.
+    (jaxlib 0.10 to 0.12.) ``inside``: only in this operation's computation. ``vectors``: products
+    by vectors have code. ``vectorised``: a function of JAX computes it for all elements at once,
+    and so runs.
     """
 
-    above: int = 0
+    inside: str = ""
+    vectors: bool = False
     vectorised: bool = True
 
 

@@ -261,6 +261,7 @@ _row(
     "*inputs scatter_indices *updates",
     "scattered",
     _ELEMENTS,
+    OnlyWhole(),
     regions=1,
     loose=True,
     scatter_dimension_numbers="scatter_dims",
@@ -271,13 +272,13 @@ _row("stablehlo.torch_index_select", "operand index", dim="i64", batch_dims="i64
 
 # ---- contractions and linear algebra
 _PRODUCT: Final = Contraction()
-_SMALL: Final = OnlyWhole(above=32**3, vectorised=False)
+_VECTORS: Final = OnlyWhole(vectors=True)
 _row(
     "stablehlo.dot_general",
     "lhs rhs",
     "dotted",
     _PRODUCT,
-    _SMALL,
+    _VECTORS,
     loose=True,
     dot_dimension_numbers="dot_dims",
     precision_config="?precisions",
@@ -288,7 +289,7 @@ _row(
     "lhs rhs",
     "dot",
     _PRODUCT,
-    _SMALL,
+    _VECTORS,
     loose=True,
     precision_config="?precisions",
 )
@@ -323,13 +324,14 @@ _row(
     batch_group_count="i64",
     precision_config="?precisions",
 )
-_row("stablehlo.einsum", "lhs rhs", None, _PRODUCT, einsum_config="str")
+_row("stablehlo.einsum", "lhs rhs", None, _PRODUCT, OnlyWhole(), einsum_config="str")
 _row("stablehlo.unary_einsum", "operand", einsum_config="str")
-_row("stablehlo.cholesky", "a", "same", lower="?bool")
+_row("stablehlo.cholesky", "a", "same", OnlyWhole(), lower="?bool")
 _row(
     "stablehlo.triangular_solve",
     "a b",
     "second",
+    OnlyWhole(),
     left_side="bool",
     lower="bool",
     unit_diagonal="bool",
@@ -352,6 +354,7 @@ _row(
     "*inputs *init_values",
     "windowed",
     _ELEMENTS,
+    OnlyWhole(inside="stablehlo.sort"),
     regions=1,
     loose=True,
     window_dimensions="i64s",
@@ -562,6 +565,7 @@ _row(
     "lhs rhs group_sizes",
     None,
     _PRODUCT,
+    OnlyWhole(vectorised=False),
     ragged_dot_dimension_numbers="ragged_dot_dims",
     precision_config="?chlo_precisions",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from jaxlib.cpu import _lapack
 import relax2xla
 from relax2xla.errors import TVMError, UnsupportedError
 from relax2xla.importers.stablehlo import from_stablehlo
-from relax2xla.interop.jax import from_jax
+from relax2xla.interop.jax import extract_jax, from_jax
 from relax2xla.script import from_source
 from relax2xla.stablehlo import parse
 from relax2xla.stablehlo.untrusted import lapack
@@ -563,6 +564,29 @@ NO_ELEMENTS = {
         stablehlo.return %d : tensor<f32>}) {window_dimensions = array<i64: 1>}
         : (tensor<1xf32>, tensor<1xf32>, tensor<f32>) -> tensor<1xf32>
       %v = stablehlo.reshape %m : (tensor<1xf32>) -> tensor<f32>""",
+    "cholesky": """
+      %l = stablehlo.reshape %a : (tensor<f32>) -> tensor<1x1xf32>
+      %m = stablehlo.cholesky %l, lower = true : tensor<1x1xf32>
+      %v = stablehlo.reshape %m : (tensor<1x1xf32>) -> tensor<f32>""",
+    "triangular_solve": """
+      %l = stablehlo.reshape %a : (tensor<f32>) -> tensor<1x1xf32>
+      %m = "stablehlo.triangular_solve"(%l, %l) {left_side = true, lower = true,
+        unit_diagonal = false, transpose_a = #stablehlo<transpose NO_TRANSPOSE>}
+        : (tensor<1x1xf32>, tensor<1x1xf32>) -> tensor<1x1xf32>
+      %v = stablehlo.reshape %m : (tensor<1x1xf32>) -> tensor<f32>""",
+    "scatter": """
+      %l = stablehlo.reshape %a : (tensor<f32>) -> tensor<1xf32>
+      %i = stablehlo.constant dense<0> : tensor<1x1xi32>
+      %m = "stablehlo.scatter"(%l, %i, %l) ({^bb0(%d: tensor<f32>, %e: tensor<f32>):
+        stablehlo.return %e : tensor<f32>}) {scatter_dimension_numbers = #stablehlo.scatter<
+        inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}
+        : (tensor<1xf32>, tensor<1x1xi32>, tensor<1xf32>) -> tensor<1xf32>
+      %v = stablehlo.reshape %m : (tensor<1xf32>) -> tensor<f32>""",
+    "einsum": """
+      %l = stablehlo.reshape %a : (tensor<f32>) -> tensor<1x1xf32>
+      %m = stablehlo.einsum %l, %l, config = "ab,bc->ac"
+        : (tensor<1x1xf32>, tensor<1x1xf32>) -> tensor<1x1xf32>
+      %v = stablehlo.reshape %m : (tensor<1x1xf32>) -> tensor<f32>""",
     "all_reduce": """
       %v = "stablehlo.all_reduce"(%a) ({^bb0(%d: tensor<f32>, %e: tensor<f32>):
         stablehlo.return %d : tensor<f32>}) {replica_groups = dense<[[0]]> : tensor<1x1xi64>}
@@ -617,19 +641,54 @@ def product(lhs: str, rhs: str, out: str, batch: str = "") -> str:
 @pytest.mark.parametrize(
     ("sizes", "runs"),
     [
-        (("32x32xf32", "32x32xf32", "32x32xf32"), True),
         (("1x500xf32", "500x500xf32", "1x500xf32"), True),
+        (("3x3xf32", "3x3xf32", "3x3xf32"), False),
         (("64x64xf32", "64x64xf32", "64x64xf32"), False),
         (("2x99x99xf32", "2x99x99xf32", "2x99x99xf32", "batching_dims = [0] x [0], "), False),
     ],
 )
-def test_products_of_large_matrices_are_for_no_element(sizes: tuple[str, ...], runs: bool) -> None:
+def test_products_of_matrices_are_for_no_element(sizes: tuple[str, ...], runs: bool) -> None:
     module = parse(of_elements("map", product(*sizes)))
     if runs:
         check_mlir(module)
         return
-    with pytest.raises(UnsupportedError, match=r"dot_general cannot run .*for all elements$"):
+    with pytest.raises(UnsupportedError, match=r"dot_general cannot run .*as a function of JAX"):
         check_mlir(module)
+
+
+def test_functions_of_jax_compute_products_for_all_elements() -> None:
+    text = of_elements("map", product("64x64xf32", "64x64xf32", "64x64xf32"))
+    fn, params = extract_jax(from_stablehlo(text, raise_ops=False))
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_allclose(jax.jit(fn)(params, x), 64 * x * x + x, rtol=1e-6)
+
+
+WINDOW = """
+      %l = stablehlo.reshape %a : (tensor<f32>) -> tensor<1xf32>
+      %m = "stablehlo.reduce_window"(%l, %a) ({^bb0(%d: tensor<f32>, %e: tensor<f32>):
+        stablehlo.return %d : tensor<f32>}) {window_dimensions = array<i64: 1>}
+        : (tensor<1xf32>, tensor<f32>) -> tensor<1xf32>
+      %v = stablehlo.reshape %m : (tensor<1xf32>) -> tensor<f32>"""
+
+
+def test_windows_are_for_no_comparison_of_a_sort() -> None:
+    """At any depth, and in functions that it calls beside others that may."""
+    functions = f"""
+func.func private @f(%a: tensor<f32>) -> tensor<f32> {{ {WINDOW}
+  return %v : tensor<f32> }}
+func.func private @g(%a: tensor<f32>) -> tensor<f32> {{
+  %v = func.call @f(%a) : (tensor<f32>) -> tensor<f32>
+  return %v : tensor<f32> }}
+"""
+    call = "%v = func.call @g(%a) : (tensor<f32>) -> tensor<f32>"
+    inner = re.sub(r"%(\w+)", r"%\g<1>1", WINDOW)
+    mapped = f"""%v = "stablehlo.map"(%a) ({{^bb0(%a1: tensor<f32>): {inner}
+      stablehlo.return %v1 : tensor<f32>}}) {{dimensions = array<i64>}}
+      : (tensor<f32>) -> tensor<f32>"""
+    for body in (WINDOW, call, mapped):
+        check_mlir(parse(of_elements("reduce", body, functions)))
+        with pytest.raises(UnsupportedError, match=r"reduce_window cannot run .* stablehlo.sort,"):
+            check_mlir(parse(of_elements("sort", body, functions)))
 
 
 def test_functions_that_computations_of_elements_call_are_looked_at_as_well() -> None:

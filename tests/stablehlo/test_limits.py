@@ -172,6 +172,39 @@ def test_lengths_of_fft_are_those_of_the_data(kind: str, given: str, made: str) 
 
 
 @pytest.mark.parametrize(
+    ("config", "result", "fits"),
+    [
+        ("ab,bc->ca", "4x2", True),
+        ("ab,bc", "2x4", True),
+        ("a...,bc->...c", "3x4", True),
+        ("aa,bc->bc", "3x4", False),  # of a 2x3 matrix
+        ("abc,bc->a", "2", False),  # XLA ends the process
+        ("ab,bc->ac", "2", False),
+        ("ab,bc->ac", "4x2", False),
+        ("ab,bc->aa", "2x2", False),
+        ("ab,bc->ad", "2x4", False),
+        ("ab,cb->ac", "2x3", False),
+        ("a b,bc->ac", "2x4", False),
+        ("ab->a", "2", False),
+    ],
+)
+def test_labels_of_an_einsum_fit_its_shapes(config: str, result: str, fits: bool) -> None:
+    text = f"""func.func public @main(%a: tensor<2x3xf32>, %b: tensor<3x4xf32>)
+        -> tensor<{result}xf32> {{
+      %0 = stablehlo.einsum %a, %b, config = "{config}"
+        : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<{result}xf32>
+      return %0 : tensor<{result}xf32>
+    }}"""
+    a, b = (np.arange(n, dtype=np.float32) for n in (6, 12))
+    a, b = a.reshape(2, 3), b.reshape(3, 4)
+    if fits:
+        np.testing.assert_allclose(call(text, a, b), np.einsum(config, a, b))
+        return
+    with pytest.raises(StableHLOParseError, match=r"stablehlo\.einsum at .* does not fit"):
+        call(text, a, b)
+
+
+@pytest.mark.parametrize(
     ("low", "high", "inner"),
     [(-(1 << 62), 1 << 62, 0), (0, -(1 << 62), 1 << 62), ((1 << 63) - 1, 1 - (1 << 63), 0)],
 )

@@ -110,34 +110,40 @@ def _check_elements(
     ``graph``: the functions that each calls.
     """
     # Functions that such computations call, and those that they call, with what has them.
-    reached: dict[str, str] = {}
+    reached: dict[str, set[str]] = {}
     for op in calls:
-        if outer := _computation_of(op):
-            reached.update(dict.fromkeys(_called(op), outer))
+        if outers := _computations_of(op):
+            for name in _called(op):
+                reached.setdefault(name, set()).update(outers)
     waiting = list(reached)
     while waiting:
         name = waiting.pop()
-        more = graph.get(name, set()) - reached.keys()
-        reached.update(dict.fromkeys(more, reached[name]))
-        waiting += more
+        for inner in graph.get(name, ()):
+            known = reached.setdefault(inner, set())
+            if not reached[name] <= known:
+                known |= reached[name]
+                waiting.append(inner)
     found: dict[str, None] = {}
     for op in whole:
-        outer = _computation_of(op) or (reached.get(_function(op)) if reached else None)
         trait = _WHOLE[op.name]
-        if outer is None or (trait.above and _multiplications(op) <= trait.above):
+        outers = _computations_of(op)
+        outers += sorted(reached.get(_function(op), ())) if reached else []
+        if trait.inside:
+            outers = [name for name in outers if name == trait.inside]
+        if not outers or (trait.vectors and _has_vector(op)):
             continue
         other = "; as a function of JAX (extract_jax) it runs" if trait.vectorised else ""
         reason = (
-            f"it is in the computation of a {outer}, which XLA makes for each element, and has no "
-            f"code for this there. Compute it before, for all elements{other}"
+            f"it is in the computation of a {outers[0]}, which XLA makes for each element, and has "
+            f"no code for this there. Compute it before, for all elements{other}"
         )
         where = place_of(read_location(op.location))
         found[gap(_function(op), op.name, where, reason)] = None
     refuse(found)
 
 
-def _multiplications(dot: ir.Operation) -> int:
-    """How many a product of two matrices takes; none where one of them is a vector."""
+def _has_vector(dot: ir.Operation) -> bool:
+    """Whether one operand of a product is a vector, or several of a batch."""
     lhs, rhs = (tuple(ir.RankedTensorType(v.type).shape) for v in dot.operands)
     contracted, batch = lhs[-1:], ()
     if "dot_dimension_numbers" in dot.attributes:
@@ -146,18 +152,19 @@ def _multiplications(dot: ir.Operation) -> int:
         batch = [lhs[i] for i in numbers.lhs_batching_dimensions]
     depth, many = math.prod(contracted), math.prod(batch)
     rows, columns = (math.prod(x) // max(1, depth * many) for x in (lhs, rhs))
-    return 0 if 1 in (rows, columns) else rows * columns * depth
+    return 1 in (rows, columns)
 
 
-def _computation_of(op: ir.Operation) -> str | None:
-    """The operation whose computation of elements ``op`` is in; None where it is in none."""
+def _computations_of(op: ir.Operation) -> list[str]:
+    """The operations whose computations of elements ``op`` is in, the innermost first."""
+    found: list[str] = []
     parent: Any = op.parent
     while parent is not None:
         parent = getattr(parent, "operation", parent)
         if parent.name in _OF_ELEMENTS:
-            return parent.name
+            found.append(parent.name)
         parent = parent.parent
-    return None
+    return found
 
 
 def _check_recursion(graph: Mapping[str, set[str]]) -> None:

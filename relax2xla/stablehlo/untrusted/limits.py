@@ -27,6 +27,9 @@ BRACKETS: Final = 1200
 # Brackets in strings and comments mean nothing. Strings alone are found much faster.
 _STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
 _STRING_OR_COMMENT: Final = re.compile(rb'"(?:[^"\\\n]+|\\.)*"|//[^\n]*')
+# Labels of two operands and of the result, which may be left out.
+_LABELS: Final = r"([A-Za-z]*(?:\.\.\.)?[A-Za-z]*)"
+_EINSUM: Final = re.compile(f"{_LABELS},{_LABELS}(?:->{_LABELS})?")
 _OPENING: Final = b"([{<"
 _CLOSING: Final = b")]}>"
 _OTHERS: Final = bytes(b for b in range(256) if b not in _OPENING + _CLOSING)
@@ -122,8 +125,36 @@ def _check_bitcast(op: Any) -> None:
 
 
 #: Checks of operations beyond the sizes of their values.
+def _check_einsum(op: Any) -> None:
+    """StableHLOParseError where labels do not fit the operands, which ends the process, or the
+    result, whose shape would be another one.
+    """
+    config = ir.StringAttr(op.attributes["einsum_config"]).value
+    shapes = [tuple(ir.RankedTensorType(v.type).shape) for v in (*op.operands, *op.results)]
+    found = _EINSUM.fullmatch(config)
+    fits, sizes = found is not None, dict[str, int]()
+    for at, text in enumerate(found.groups() if found else ()):
+        if text is None:
+            continue
+        if at == 2 and "..." not in config:
+            fits = fits and len(text) == len(set(text) & sizes.keys())
+        if "..." in text:
+            fits = fits and len(text) - 3 <= len(shapes[at])
+            continue
+        fits = fits and len(text) == len(shapes[at])
+        for label, size in zip(text, shapes[at], strict=False):
+            known = sizes.setdefault(label, size)
+            fits = fits and (known == size or min(known, size) < 0)
+    if not fits:
+        raise StableHLOParseError(
+            f'{_place(op)}: einsum_config "{config}" does not fit the shapes {shapes[0]} and '
+            f"{shapes[1]}, or the result's {shapes[2]}"
+        )
+
+
 _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "stablehlo.bitcast_convert": _check_bitcast,
+    "stablehlo.einsum": _check_einsum,
     "stablehlo.fft": _check_fft,
     "stablehlo.pad": _check_pad,
 }
