@@ -96,12 +96,11 @@ def quick_options() -> Iterator[None]:
 
     from relax2xla.vm.pjrt import compiler
 
-    options = {**compiler.COMPILER_OPTIONS, **compiler.RUN_ONCE_OPTIONS}
+    known = _of_xla()
+    options = {**compiler.COMPILER_OPTIONS, **dict(known)}
     of_jax = "jax_disable_most_optimizations"
     before = jax.config.read(of_jax)
     make = compiler_of_jax.get_compile_options
-
-    known = _of_xla()
 
     def made(*args: Any, **kwargs: Any) -> Any:
         """JAX sets the level alone; XLA's emitters of fusions take half of the time then."""

@@ -245,7 +245,8 @@ def test_between_dequantise_and_quantise() -> None:
 def test_windows_between_dequantise_and_quantise(kind: Any) -> None:
     """The largest of bytes, where the scale is what it was and no window is all padding."""
     m = Model(2, 9, 19, 18, dtype=kind)
-    same, other = (0.03, kind(7)), (0.04, kind(9))
+    # No quotient of the scales times a byte is near a half, which XLA would round as it likes.
+    same, other = (0.03, kind(7)), (0.0411, kind(9))
     where: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 2, 1, 0]}
     y = m.quantised(m.node("MaxPool", m.again("x", *same), **where), *same)
     z = m.node("MaxPool", m.again(y, *same), kernel_shape=[2, 2], dilations=[2, 2])
