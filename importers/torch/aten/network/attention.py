@@ -71,7 +71,7 @@ def attention(
     return _attention(ctx, ctx.dims(), query, key, value, attn_mask, is_causal, scale)
 
 
-@aten("_scaled_dot_product_flash_attention_for_cpu")
+@aten("_scaled_dot_product_flash_attention_for_cpu", wide=True)
 def flash_attention(
     ctx: Context,
     query: Expr,
@@ -91,7 +91,6 @@ def flash_attention(
     if not ctx.reads(1):
         return [y, None]
     dtype = ctx.dtype(1)
-    query, key = (ctx.cast(x, dtype) for x in (query, key))
     score = _score(ctx, query, key, attn_mask, is_causal, scale)
     most = ctx.emit(R.max(score, [-1], True))
     some = ctx.emit(R.not_equal(most, scalar(-math.inf, dtype)))
