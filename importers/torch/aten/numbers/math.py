@@ -36,7 +36,7 @@ from relax2xla.ir import Expr
 
 #: Whether clamping has no derivative by x at a bound, and half of it at one that is a tensor. It
 #: was that of x before.
-FLAT_BOUNDS: Final = torch.__version__ >= (2, 14)
+FLAT_BOUNDS: Final = torch.__version__ >= "2.14"
 
 Unary = Callable[[Expr], Expr]
 Binary = Callable[[Expr, Expr], Expr]

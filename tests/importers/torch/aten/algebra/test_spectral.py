@@ -71,7 +71,7 @@ def test_functions() -> None:
     )
 
 
-@pytest.mark.skipif(torch.__version__ < (2, 14), reason="torch has no such functions")
+@pytest.mark.skipif(torch.__version__ < "2.14", reason="torch has no such functions")
 def test_functions_of_torch_2_14() -> None:
     la = torch.linalg
     positive = Z @ Z.mH
