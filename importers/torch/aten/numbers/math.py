@@ -410,12 +410,11 @@ def clamp(
     for bound, inside, cut in ((low, R.greater_equal, R.maximum), (high, R.less_equal, R.minimum)):
         if bound is None:
             continue
-        x = ctx.emit(x)
+        x, both = ctx.emit(x), ctx.emit(cut(x, bound))
         # The derivative at a bound is that of x, or is shared out where bounds are apart.
-        of_x = R.where(inside(x, bound), x, cut(x, bound))
-        if FLAT_BOUNDS:
-            of_x = cut(x, bound) if apart is None else R.where(apart, cut(x, bound), of_x)
-        x = of_x
+        of_x = R.where(inside(x, bound), x, both)
+        shared = both if apart is None else R.where(apart, both, of_x)
+        x = shared if FLAT_BOUNDS else of_x
     return x
 
 
