@@ -124,7 +124,6 @@ def _check_bitcast(op: Any) -> None:
         )
 
 
-#: Checks of operations beyond the sizes of their values.
 def _check_einsum(op: Any) -> None:
     """StableHLOParseError where labels do not fit the operands, which ends the process, or the
     result, whose shape would be another one.
@@ -152,6 +151,7 @@ def _check_einsum(op: Any) -> None:
         )
 
 
+#: Checks of operations beyond the sizes of their values.
 _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "stablehlo.bitcast_convert": _check_bitcast,
     "stablehlo.einsum": _check_einsum,

@@ -10,7 +10,7 @@ from relax2xla.analysis.foreign import ForeignCalls
 from relax2xla.analysis.unused import remove_unused
 from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, rewrite, rule
-from relax2xla.ir import Expr, Function, IRModule
+from relax2xla.ir import Expr, IRModule
 from relax2xla.transform.core import Pass, PassContext, register
 
 _MARKS: Final = ("differentiate_as", "no_grad", "start_checkpoint", "end_checkpoint")
@@ -31,12 +31,9 @@ class RemoveGradientMarks(Pass):
         if found is mod:
             return mod
         foreign = ForeignCalls(found)
-        made = {
-            gvar: remove_unused(func, foreign) if func is not mod[gvar] else func
-            for gvar, func in found.items()
-            if isinstance(func, Function)
-        }
-        return found.replace({**dict(found.items()), **made})
+        changed = {g: f for g, f in found.relax_functions().items() if f is not mod[g]}
+        cleaned = {g: remove_unused(f, foreign) for g, f in changed.items()}
+        return found.replace({**found.functions, **cleaned})
 
 
 _mark = functools.reduce(operator.or_, [is_op(f"relax.grad.{name}") for name in _MARKS])

@@ -8,6 +8,7 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.reductions import log_sum_exp
 from relax2xla.importers.torch.aten.numbers.complex import transposed
 from relax2xla.importers.torch.aten.random import dropout
 from relax2xla.importers.torch.engine.context import (
@@ -92,11 +93,10 @@ def flash_attention(
         return [y, None]
     dtype = ctx.dtype(1)
     score = _score(ctx, query, key, attn_mask, is_causal, scale)
-    most = ctx.emit(R.max(score, [-1], True))
-    some = ctx.emit(R.not_equal(most, scalar(-math.inf, dtype)))
-    most = ctx.emit(R.where(some, most, scalar(0, dtype)))
-    total = R.add(R.log(R.sum(R.exp(R.subtract(score, most)), [-1], True)), most)
-    return [y, R.squeeze(R.where(some, total, scalar(0, dtype)), [-1])]
+    total = ctx.emit(R.squeeze(log_sum_exp(score, [-1]), [-1]))
+    low, none = scalar(-math.inf, dtype), scalar(0, dtype)
+    # Of a query that sees no key the kernel says 0.
+    return [y, R.where(R.equal(total, low), none, total)]
 
 
 def _attention(
