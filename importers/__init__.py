@@ -9,3 +9,20 @@ Installed as ``relax2xla.importers``. Each sub-package turns one source format i
 
 Code here uses absolute imports and the public names of ``relax2xla`` only.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from relax2xla.importers import onnx as onnx
+    from relax2xla.importers import stablehlo as stablehlo
+    from relax2xla.importers import torch as torch
+
+
+def __getattr__(name: str) -> Any:
+    """The sub-packages, which load their frameworks when they are first named."""
+    if name not in ("onnx", "stablehlo", "torch"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")

@@ -74,19 +74,24 @@ from relax2xla.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from relax2xla import analysis as analysis
+    from relax2xla import budget as budget
     from relax2xla import dpl as dpl
     from relax2xla import error as error
     from relax2xla import expr_functor as expr_functor
     from relax2xla import frontend as frontend
     from relax2xla import importers as importers
     from relax2xla import instrument as instrument
+    from relax2xla import interop as interop
+    from relax2xla import kv_state as kv_state
     from relax2xla import nd as nd
     from relax2xla import op as op
     from relax2xla import runtime as runtime
     from relax2xla import script as script
     from relax2xla import stablehlo as stablehlo
     from relax2xla import target as target
+    from relax2xla import te as te
     from relax2xla import testing as testing
+    from relax2xla import topi as topi
     from relax2xla import training as training
     from relax2xla import transform as transform
     from relax2xla import utils as utils
@@ -161,19 +166,24 @@ _HOMES = {
 }
 _ROOMS = (
     "analysis",
+    "budget",
     "dpl",
     "error",
     "expr_functor",
     "frontend",
     "importers",
     "instrument",
+    "interop",
+    "kv_state",
     "nd",
     "op",
     "runtime",
     "script",
     "stablehlo",
     "target",
+    "te",
     "testing",
+    "topi",
     "training",
     "transform",
     "utils",

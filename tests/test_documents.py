@@ -69,6 +69,38 @@ def test_parts_are_python(path: Path) -> None:
                     assert hasattr(room, alias.name), f"{path.name}:{block.line}: {alias.name}"
 
 
+def test_names_need_no_import_but_of_the_package() -> None:
+    """What documents name as ``relax2xla.room.name``, and not as a thing to import or run."""
+    named = re.compile(r"(?<!from )(?<!import )(?<!-m )\brelax2xla(?:\.\w+){2,}")
+    blocks_with = [
+        b.text for p in DOCUMENTS for kind in ("python", "py", "text") for b in blocks(p, kind)
+    ]
+    found = {name for text in blocks_with for name in named.findall(text)}
+    # In the text around programs.
+    found |= {
+        "relax2xla.budget.use",
+        "relax2xla.importers.onnx.load_initializers",
+        "relax2xla.importers.torch.load_state_dict",
+        "relax2xla.interop.jax.to_jax",
+        "relax2xla.kv_state.PagedKVCache",
+        "relax2xla.te.compute",
+        "relax2xla.topi.add",
+    }
+    assert "relax2xla.interop.jax.to_nnx" in found
+    program = f"""
+import relax2xla
+for name in {sorted(found)!r}:
+    try:
+        eval(name)
+    except AttributeError as e:
+        print(name, e)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr[-2000:]
+
+
 def commands(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Lines that call the command line, with their words; what follows two spaces is a remark."""
     shown = re.findall(r"^```\w*\n(.*?)^```$", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)

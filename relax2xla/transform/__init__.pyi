@@ -99,6 +99,7 @@ from relax2xla.transform.lower.rewrite_dataflow_reshape import (
 )
 from relax2xla.transform.lower.runtime_builtin import LowerRuntimeBuiltin as LowerRuntimeBuiltin
 from relax2xla.transform.lower.safe_division import ShieldDivisions as ShieldDivisions
+from relax2xla.transform.lower.safe_loops import ShieldCounters as ShieldCounters
 from relax2xla.transform.lower.sizes_as_tensors import SizesAsTensors as SizesAsTensors
 from relax2xla.transform.lower.specialize_call_sites import (
     SpecializePrimFuncBasedOnCallSite as SpecializePrimFuncBasedOnCallSite,

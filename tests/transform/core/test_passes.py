@@ -159,8 +159,10 @@ def test_every_pass_leaves_its_module_alone(name: str) -> None:
     mod = module()
     before, text = dict(mod.functions), mod.script()
     made = all_passes()[name]()
-    with PassContext(config={"relax2xla.check": made.info.name != "ShieldDivisions"}):
-        made(mod)  # that one asks for rows
+    # Those ask for rows.
+    shields = ("ShieldCounters", "ShieldDivisions")
+    with PassContext(config={"relax2xla.check": made.info.name not in shields}):
+        made(mod)
     assert dict(mod.functions) == before
     assert mod.script() == text
 

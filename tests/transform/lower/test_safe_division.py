@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
-
 import numpy as np
 import pytest
 
@@ -13,19 +9,7 @@ import relax2xla as rx
 from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.transform.core import run_on_function
 from relax2xla.transform.lower.safe_division import ShieldDivisions
-
-
-def run_alone(program: str) -> list[str]:
-    """Lines that a Python program prints in a process of its own, which must not die."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    return done.stdout.split("\n")
+from tests.transform.lower.alone import run_alone
 
 
 def test_relax_operators() -> None:
