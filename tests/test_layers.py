@@ -79,7 +79,7 @@ DEFERRED = {
 }
 
 # Where this project has primitives of JAX.
-_PRIMITIVES = ("vm.pjrt.jit", "vm.pjrt.held", "vm.pjrt.wide_derivatives")
+_PRIMITIVES = ("vm.pjrt.jit", "vm.pjrt.held", "vm.pjrt.own_derivatives", "vm.pjrt.wide_derivatives")
 # Who may import what, at any depth. An empty tuple: nobody.
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "jax._src": (),

@@ -31,6 +31,7 @@ from relax2xla.ir import (
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.rewrite import bindings_deep, post_order_deep
 from relax2xla.stablehlo.draws import is_draw
+from relax2xla.stablehlo.own_derivatives import LOST
 from relax2xla.transform.lower.legalize import is_row
 from relax2xla.vm.pjrt import xla
 
@@ -266,6 +267,8 @@ def gaps(mod: IRModule | Function, name: str = "main") -> list[Gap]:
         # What runs on the host has no lowering, and may have sizes that no lowering knows.
         mod = LegalizeOps(every=True)(mod)
     for func in _reached(mod, name):
+        for lost in func.attrs.get(LOST, ()):
+            found[lost, _RULE_LOST].append(name)
         for b in bindings_deep(func):
             call = b.value
             if not isinstance(call, Call) or not isinstance(call.op, Op) or not is_row(call.op):
@@ -277,6 +280,10 @@ def gaps(mod: IRModule | Function, name: str = "main") -> list[Gap]:
     return [Gap(op, why, tuple(nodes)) for (op, why), nodes in found.items()]
 
 
+_RULE_LOST = (
+    "it has a derivative of its own, which modules of symbolic shapes do not have: that of its "
+    "rows is another one, or none"
+)
 _OF_VALUES = "its size depends on values, which have to be known where JAX traces the function"
 
 

@@ -67,7 +67,7 @@ def from_jax(fn: Any, /, *args: Any, raise_ops: bool = False, **kwargs: Any) -> 
             raise TypeError("from_jax takes no arguments beside what jax.export made")
         mod = from_export(fn)
     else:
-        mod = _traced(fn, args, kwargs)
+        mod = _traced(fn, args, kwargs, own_derivatives=not raise_ops)
     if raise_ops:
         from relax2xla.transform import RaiseStableHLO
 
@@ -75,13 +75,19 @@ def from_jax(fn: Any, /, *args: Any, raise_ops: bool = False, **kwargs: Any) -> 
     return mod
 
 
-def _traced(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> IRModule:
+def _traced(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    own_derivatives: bool,
+) -> IRModule:
     """The module of a function, for these arguments."""
     import jax
-    from jax import export
 
+    from relax2xla.stablehlo.own_derivatives import LOST
     from relax2xla.vm.pjrt import jax_arguments
     from relax2xla.vm.pjrt.held import as_rows
+    from relax2xla.vm.pjrt.own_derivatives import lowered
 
     known = Static.of(fn, args, kwargs)
     given = known.dynamic(args, kwargs)
@@ -89,20 +95,18 @@ def _traced(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     parameters = _parameters(fn)
     names = _names(parameters, [path for path, _ in leaves])
     jitted = jax.jit(known.bound(fn), keep_unused=True)
+    symbolic = any(_is_symbolic(d) for _, leaf in leaves for d in getattr(leaf, "shape", ()))
     with as_rows():
-        if any(_is_symbolic(d) for _, leaf in leaves for d in getattr(leaf, "shape", ())):
-            lowered: Any = export.export(jitted)(*given[0], **given[1])
-            results = list(lowered.out_avals)
-        else:
-            lowered = jitted.lower(*given[0], **given[1])
-            results = jax.tree.leaves(lowered.out_info)
-    mod = _named_params(from_stablehlo(lowered, raise_ops=False), names)
-    trees = _trees(parameters, jax.tree.structure(given), lowered.out_tree, results)
+        made, results, lost = lowered(jitted, *given, symbolic, own_derivatives)
+    mod = _named_params(from_stablehlo(made, raise_ops=False), names)
+    trees = _trees(parameters, jax.tree.structure(given), made.out_tree, list(results))
     mod["main"] = with_trees(mod["main"], known.in_trees(trees))
     mod = _marked_donated(mod, fn, args, kwargs)
     wide = [n for n, (_, leaf) in zip(names, leaves, strict=True) if jax_arguments.is_wide(leaf)]
     if wide:
         mod["main"] = mod["main"].with_attr(jax_arguments.NARROWED, wide)
+    if lost:
+        mod["main"] = mod["main"].with_attr(LOST, list(lost))
     return mod
 
 

@@ -130,7 +130,7 @@ def default(
     may_call = at_load if calls is None else calls
     passes: list[Pass] = [
         RestoreOperators(),
-        *(() if for_jax else (RemoveGradientMarks(),)),
+        *((RemoveGradientMarks(),) if at_load or may_call else ()),
         InlineSymbolicFunctions(),
         RecoverReshape(),
         FoldBatchNorm(into_weights=at_load),

@@ -16,6 +16,7 @@ from relax2xla.interop.lax_rows.drawing import drawing_in_round, draws_here
 from relax2xla.interop.lax_rows.site import Region, Rule, Site, numbers, short_name
 from relax2xla.interop.lax_rows.sorting import RULES as SORTING
 from relax2xla.ir import Attrs, Call, Expr
+from relax2xla.vm.pjrt.own_derivatives import RULES as OWN_DERIVATIVES
 
 #: A round of a loop.
 Step = Callable[[Sequence[Any]], list[Any]]
@@ -155,6 +156,15 @@ def _step(body: Region, expr: Expr, counter: int) -> int | None:
 
 def _composite(site: Site, *operands: Any) -> Any:
     arrays = [x for x in operands if not isinstance(x, Region)]
+    own = OWN_DERIVATIVES.get(site.attrs["name"])
+    if own is not None:
+        decomposition = site.runner.named(site.attrs["decomposition"])
+
+        def call(*xs: Any) -> Sequence[Any]:
+            made = site.runner.call(decomposition, xs, {})
+            return made if isinstance(made, tuple) else (made,)
+
+        return site.result(own(call, site.attrs.get("composite_attributes") or {}, arrays))
     # What jax.export writes for a row of CHLO is that row, with its own derivative: through its
     # decomposition there is that of a polynomial, or none.
     attributes = site.attrs.get("composite_attributes") or {}

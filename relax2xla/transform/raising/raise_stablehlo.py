@@ -39,6 +39,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.rewrite import children, post_order, rebuild
 from relax2xla.transform.core import Pass, PassContext, register
+from relax2xla.transform.grad.remove_marks import without_own_derivatives
 from relax2xla.transform.raising.common import Pattern
 from relax2xla.transform.raising.composites import PATTERNS
 from relax2xla.transform.raising.graph import Graph, flat, row_name
@@ -77,6 +78,8 @@ class RaiseStableHLO(Pass):
         self.inline = inline
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        # Operators have derivatives of their own.
+        mod = without_own_derivatives(mod)
         if self.inline:
             mod = inline_private(mod)
         foreign = ForeignCalls(mod)

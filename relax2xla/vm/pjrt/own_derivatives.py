@@ -1,0 +1,277 @@
+"""Derivatives that functions of JAX have by rules of their own, to modules and back.
+
+``jax.jit`` lowers ``custom_jvp``, ``custom_vjp`` and ``stop_gradient`` to what they compute, and
+the derivative of that is another one, or none. :func:`lowered` has them lowered to composites
+(:mod:`relax2xla.stablehlo.own_derivatives`), and :data:`RULES` evaluates these in ``jax.lax``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export, lax
+from jax.custom_derivatives import custom_jvp_call_p, custom_vjp_call_p
+from jax.extend.core import Primitive, jaxpr_as_fun
+from jax.interpreters import mlir
+
+from relax2xla.errors import UnsupportedError
+from relax2xla.stablehlo.own_derivatives import CUSTOM_JVP, CUSTOM_VJP, STOP_GRADIENT, UNKNOWN
+
+#: Rules call their function again, which has its rule again: so many times is one written out,
+#: and so often can what comes back be differentiated.
+ORDERS: Final = 3
+
+_DEPTH: contextvars.ContextVar[int] = contextvars.ContextVar("own_derivatives", default=0)
+
+Values = Sequence[Any]
+
+
+def _has_derivative(x: Any) -> bool:
+    return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))
+
+
+def _smooth(xs: Values) -> list[Any]:
+    return [x for x in xs if _has_derivative(x)]
+
+
+def _filled(smooth: Values, like: Values, other: Callable[[Any], Any]) -> list[Any]:
+    """``smooth`` at the places of ``like`` that have a derivative, ``other`` of those between."""
+    found = iter(smooth)
+    return [next(found) if _has_derivative(x) else other(x) for x in like]
+
+
+def _no_tangent(x: Any) -> Any:
+    return np.zeros(jnp.shape(x), jax.dtypes.float0)
+
+
+# ---- to modules
+def lowered(
+    jitted: Any, args: Values, kwargs: Mapping[str, Any], symbolic: bool, rules: bool
+) -> tuple[Any, Values, Sequence[str]]:
+    """A function for these arguments as JAX lowers or, of ``symbolic`` shapes, exports it.
+
+    With what it knows of its results, and the names of functions whose rules it has not.
+    ``rules``: whether the program has such rules, as far as it can.
+    """
+    if symbolic:
+        lost: list[str] = []
+        own = _lowerings(lost) if rules else None
+        made: Any = export.export(jitted, _override_lowering_rules=own)
+        found = made(*args, **kwargs)
+        return found, found.out_avals, sorted(set(lost))
+    # As the option of export.export does it.
+    how = mlir.LoweringParameters(override_lowering_rules=_lowerings() if rules else None)
+    found = jitted.trace(*args, **kwargs).lower(_private_parameters=how)
+    return found, jax.tree.leaves(found.out_info), ()
+
+
+def _lowerings(lost: list[str] | None = None) -> Any:
+    """How JAX lowers these primitives for a module, in the place of its own way.
+
+    ``lost``: where shapes are symbolic, for which JAX's composites are not made. It gets the names
+    of functions whose rules a module does not have then.
+    """
+    (stop,) = (e.primitive for e in jax.make_jaxpr(lax.stop_gradient)(0.0).jaxpr.eqns)
+    stopped = mlir.lower_fun(_stopped if lost is None else _as_bits, multiple_results=False)
+    rules = (custom_jvp_call_p, CUSTOM_JVP), (custom_vjp_call_p, CUSTOM_VJP)
+    if lost is not None:
+        return (stop, stopped), *((p, _without_rule(p, lost)) for p, _ in rules)
+    # Which solves with matrices whose gradients it stops.
+    rules = *rules, (lax.linear_solve_p, CUSTOM_JVP)
+    return (stop, stopped), *((p, _lowered(p, name)) for p, name in rules)
+
+
+def _plain(primitive: Primitive, params: Mapping[str, Any]) -> Callable[..., Values]:
+    """What a call of ``primitive`` computes, without its rule."""
+    if "call_jaxpr" in params:
+        return jaxpr_as_fun(params["call_jaxpr"])
+    return functools.partial(primitive.impl, **params)
+
+
+def _stopped(x: Any) -> Any:
+    return lax.composite(lambda x: x, STOP_GRADIENT)(x) if _has_derivative(x) else x
+
+
+def _as_bits(x: Any) -> Any:
+    """``x`` by way of its bits, which have no derivative."""
+    if jnp.iscomplexobj(x):
+        return lax.complex(_as_bits(lax.real(x)), _as_bits(lax.imag(x)))
+    if not _has_derivative(x):
+        return x
+    bits = np.dtype(f"uint{8 * x.dtype.itemsize}")
+    return lax.bitcast_convert_type(lax.bitcast_convert_type(x, bits), x.dtype)
+
+
+def _without_rule(primitive: Primitive, lost: list[str]) -> Callable[..., Any]:
+    def form(*xs: Any, **params: Any) -> Values:
+        jaxpr = params["call_jaxpr"]
+        lost.append(getattr(jaxpr, "jaxpr", jaxpr).debug_info.func_name)
+        return _plain(primitive, params)(*xs)
+
+    return mlir.lower_fun(form, multiple_results=True)
+
+
+def _pushed(call: Callable[..., Values], xs: Values, tangents: Values) -> Values:
+    """The results, and their tangents."""
+    given = _filled(tangents, xs, _no_tangent)
+    made, moved = jax.jvp(call, tuple(xs), tuple(given))
+    return [*made, *(t for t, x in zip(moved, made, strict=True) if _has_derivative(x))]
+
+
+def _pulled(call: Callable[..., Values], xs: Values, cotangents: Values) -> Values:
+    """The results, and the cotangents of the operands."""
+    made: Any
+    pull: Any
+    made, pull = jax.vjp(call, *xs)
+    back = pull(type(made)(_filled(cotangents, made, _no_tangent)))
+    return [*made, *(c for c, x in zip(back, xs, strict=True) if _has_derivative(x))]
+
+
+def _lowered(primitive: Primitive, name: str) -> Callable[..., Any]:
+    """A lowering to the composite ``name``, by what JAX knows of ``primitive``."""
+    rule = _pushed if name == CUSTOM_JVP else _pulled
+
+    def form(*xs: Any, **params: Any) -> Values:
+        known = _DEPTH.get() <= ORDERS
+
+        # What the function closes over comes first. JAX refuses to differentiate by that.
+        fixed = params.get("num_consts", 0)
+
+        def call(*values: Any) -> Values:
+            given = [*map(lax.stop_gradient, values[:fixed]), *values[fixed:]]
+            return primitive.bind(*given, **primitive.get_bind_params(params))
+
+        plain = _plain(primitive, params)
+        results = jax.eval_shape(plain, *xs)
+        more = [jnp.zeros_like(x) for x in _smooth(xs if name == CUSTOM_JVP else results)]
+        about = {"operands": len(xs), "more": len(more), "results": len(results)}
+        if not _smooth(xs) or not _smooth(results):
+            return plain(*xs)
+
+        def both(*given: Any, **_: Any) -> Values:
+            xs, more = given[: about["operands"]], given[about["operands"] :]
+            return [*plain(*xs), *rule(call, xs, more)]
+
+        # Whatever a rule may raise: nobody may ever ask for the derivative.
+        with contextlib.suppress(Exception):
+            if known:
+                return lax.composite(both, name)(*xs, *more, **about)[: about["results"]]
+        return lax.composite(lambda *xs, **_: plain(*xs), UNKNOWN)(*xs, **about)
+
+    lower = mlir.lower_fun(form, multiple_results=True)
+
+    def deeper(*args: Any, **params: Any) -> Any:
+        token = _DEPTH.set(_DEPTH.get() + 1)
+        try:
+            return lower(*args, **params)
+        finally:
+            _DEPTH.reset(token)
+
+    return deeper
+
+
+# ---- back to functions
+def _stopped_again(call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) -> Values:
+    return [lax.stop_gradient(x) for x in xs]
+
+
+class _Own:
+    """A function with a rule, as a composite has both.
+
+    ``operands``: its operands, those first that the composite closes over, ``fixed`` of them;
+    ``results``: how many it has
+    """
+
+    def __init__(self, call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) -> None:
+        said = [attrs.get(name) for name in ("operands", "more", "results")]
+        count, more, results = (n if type(n) is int and n >= 0 else len(xs) + 1 for n in said)
+        if count + more > len(xs):
+            raise UnsupportedError(
+                "a composite of a function of JAX with a rule of its own needs the attributes "
+                f"operands, more and results, for {len(xs)} operands in all; it has {dict(attrs)}"
+            )
+        self.operands, self.results = xs[: len(xs) - more], results
+        self.fixed = len(self.operands) - count
+        self._call, self._xs = call, xs
+        self._more = [(x.shape, x.dtype) for x in xs[len(xs) - more :]]
+
+    def plain(self, *given: Any) -> list[Any]:
+        """The function. Nothing that it closes over can be differentiated, so zeros are new."""
+        return list(self._call(*given, *(jnp.zeros(*of) for of in self._more))[: self.results])
+
+    def ruled(self, *given: Any) -> tuple[list[Any], Values]:
+        """The results that its rule gives, and what it gives besides."""
+        found = self._call(*given)[self.results :]
+        return list(found[: self.results]), found[self.results :]
+
+    def all(self, made: Callable[..., Values]) -> Values:
+        """What the composite gives. Of what the rule gives nothing is derived, nor read."""
+        rest = self._call(*map(lax.stop_gradient, self._xs))[self.results :]
+        return [*made(*self.operands), *rest]
+
+
+def _own_jvp(call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) -> Values:
+    own = _Own(call, attrs, xs)
+    made = jax.custom_jvp(own.plain)
+
+    @made.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        pairs = zip(primals[own.fixed :], tangents[own.fixed :], strict=True)
+        again, moved = own.ruled(*primals, *(t for x, t in pairs if _has_derivative(x)))
+        filled = _filled(moved, again, _no_tangent)
+        return again, [_cast(t, x) for t, x in zip(filled, again, strict=True)]
+
+    return own.all(made)
+
+
+def _own_vjp(call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) -> Values:
+    own = _Own(call, attrs, xs)
+    made = jax.custom_vjp(own.plain)
+
+    def forward(*given: Any) -> Any:
+        zeros = (jnp.zeros_like(y) for y in _smooth(own.plain(*given)))
+        return own.ruled(*given, *zeros)[0], given
+
+    def backward(given: Any, cotangents: Any) -> Any:
+        smooth = [c for c in cotangents if c.dtype != jax.dtypes.float0]
+        back = _filled(own.ruled(*given, *smooth)[1], given[own.fixed :], lambda _: None)
+        pairs = zip(back, given[own.fixed :], strict=True)
+        return (None,) * own.fixed + tuple(c if c is None else _cast(c, x) for c, x in pairs)
+
+    made.defvjp(forward, backward)
+    return own.all(made)
+
+
+def _unknown(call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) -> Values:
+    made = jax.custom_jvp(lambda *given: list(call(*given)))
+
+    @made.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        raise UnsupportedError(
+            "the derivative of a function of JAX that has a rule of its own is not known: modules "
+            f"have these rules for {ORDERS} derivatives, and none that cannot be traced "
+            "(differentiate the function itself to see why)"
+        )
+
+    return made(*xs)
+
+
+def _cast(tangent: Any, x: Any) -> Any:
+    """A tangent in the dtype of its value, which a policy may have lowered."""
+    return tangent.astype(x.dtype) if _has_derivative(x) else tangent
+
+
+#: By the name of the composite: its results, of a function that calls its decomposition.
+RULES: Final[Mapping[str, Callable[..., Values]]] = {
+    STOP_GRADIENT: _stopped_again,
+    CUSTOM_JVP: _own_jvp,
+    CUSTOM_VJP: _own_vjp,
+    UNKNOWN: _unknown,
+}
