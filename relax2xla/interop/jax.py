@@ -67,7 +67,7 @@ def from_jax(fn: Any, /, *args: Any, raise_ops: bool = False, **kwargs: Any) -> 
             raise TypeError("from_jax takes no arguments beside what jax.export made")
         mod = from_export(fn)
     else:
-        mod = _traced(fn, args, kwargs, own_derivatives=not raise_ops)
+        mod = traced(fn, args, kwargs, own_derivatives=not raise_ops)
     if raise_ops:
         from relax2xla.transform import RaiseStableHLO
 
@@ -75,13 +75,16 @@ def from_jax(fn: Any, /, *args: Any, raise_ops: bool = False, **kwargs: Any) -> 
     return mod
 
 
-def _traced(
+def traced(
     fn: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     own_derivatives: bool,
 ) -> IRModule:
-    """The module of a function, for these arguments."""
+    """The module of a function, for these arguments.
+
+    ``own_derivatives``: whether it has the rules of functions with a derivative of their own.
+    """
     import jax
 
     from relax2xla.stablehlo.own_derivatives import LOST

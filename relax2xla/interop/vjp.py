@@ -13,7 +13,7 @@ from relax2xla.analysis.variables import all_global_vars
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import TransformError, TVMError
-from relax2xla.interop.jax import extract_jax, from_jax
+from relax2xla.interop.jax import extract_jax, traced
 from relax2xla.ir import (
     Call,
     Expr,
@@ -229,7 +229,8 @@ def _backward(mod: IRModule) -> IRModule:
         )
 
     with jax.enable_x64(True):
-        return from_jax(main, *inputs, *(o for o, g in zip(outputs, has_grad, strict=True) if g))
+        given = [*inputs, *(o for o, g in zip(outputs, has_grad, strict=True) if g)]
+        return traced(main, given, {}, own_derivatives=False)
 
 
 def _shape(info: StructInfo) -> Any:
