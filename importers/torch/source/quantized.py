@@ -1,5 +1,4 @@
-"""Decompositions of ``quantized_decomposed``: what PT2E leaves in a graph for quantised networks;
-and of ATen's operators for training them.
+"""Decompositions of ``quantized_decomposed``: what PT2E leaves in a graph for quantised networks.
 
 The arithmetic is that of torch's own implementations, in their dtypes; those read scales given as
 tensors as numbers, which a graph cannot, so here they stay tensors.
@@ -146,15 +145,6 @@ def _dequantize_per_channel(
     return _scaled(x, _along(scales, x, axis), zeros, out_dtype or torch.float32)
 
 
-def _fake_quant_per_channel(
-    x: Tensor, scales: Tensor, zero_points: Tensor, axis: int, low: int, high: int
-) -> Tensor:
-    scale = _along(scales.to(torch.float32), x, axis)
-    zero_point = _along(zero_points.to(torch.int32), x, axis)
-    shifted = torch.round(x * (1.0 / scale)) + zero_point
-    return (torch.clamp(shifted, low, high) - zero_point) * scale
-
-
 # -- one scale a row, or a part of a row ---------------------------------------------------------
 def _quantize_per_token(
     x: Tensor, scales: Tensor, zero_points: Tensor, low: int, high: int, dtype: torch.dtype
@@ -240,42 +230,7 @@ def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype)
 
 
-# -- ATen: rounded to steps, and back at once ------------------------------------------------------
-def _fake_quantize(
-    x: Tensor, scale: Any, zero_point: Any, low: int, high: int
-) -> tuple[Tensor, Tensor]:
-    """The values, and where they are within the range; NaN becomes the least, as in torch.
-
-    Numbers beyond the range of int64 end at the side that they are on (torch leaves them to the
-    machine: x86 takes all of them to the least).
-    """
-    if isinstance(scale, float):
-        scale = torch.full([], scale, dtype=torch.float32, device=x.device)
-    steps = x * (1.0 / scale)
-    if isinstance(zero_point, Tensor) and zero_point.is_floating_point():
-        steps = torch.round(steps + zero_point)
-    else:
-        steps = torch.round(steps) + zero_point
-    within = (steps >= low) & (steps <= high)
-    kept = torch.where(steps.isnan(), low, torch.clamp(steps, low, high))
-    return ((kept.to(torch.float64) - zero_point) * scale).to(x.dtype), within
-
-
-def _fake_quantize_by_tensors(
-    x: Tensor, scale: Tensor, zero_point: Tensor, enabled: Tensor, low: int, high: int
-) -> tuple[Tensor, Tensor]:
-    """The input itself where the first element of ``enabled`` is 0."""
-    made, within = _fake_quantize(x, scale.reshape(()), zero_point.reshape(()), low, high)
-    on = enabled.reshape(-1)[0] != 0
-    return torch.where(on, made, x), within | ~on
-
-
-def _fake_quantize_channels(
-    x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int
-) -> tuple[Tensor, Tensor]:
-    return _fake_quantize(x, _along(scale, x, axis), _along(zero_point, x, axis), low, high)
-
-
+# -- ATen -----------------------------------------------------------------------------------------
 def _weight_int8pack_mm(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
     """``x (m, k)`` by int8 rows ``weight (n, k)`` of one scale each."""
     made = x.to(torch.float32) @ weight.to(torch.float32).T
@@ -283,12 +238,6 @@ def _weight_int8pack_mm(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
 
 
 _OF_ATEN: dict[str, Callable[..., Any]] = {
-    "fake_quantize_per_tensor_affine_cachemask.default": _fake_quantize,
-    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default": _fake_quantize_by_tensors,
-    "fake_quantize_per_channel_affine_cachemask.default": _fake_quantize_channels,
-    "fake_quantize_per_tensor_affine.default": lambda *args: _fake_quantize(*args)[0],
-    "fake_quantize_per_tensor_affine.tensor_qparams": lambda *args: _fake_quantize(*args)[0],
-    "fake_quantize_per_channel_affine.default": lambda *args: _fake_quantize_channels(*args)[0],
     "_weight_int8pack_mm.default": _weight_int8pack_mm,
 }
 
@@ -304,7 +253,6 @@ _BY_NAME: dict[str, Callable[..., Any]] = {
     "choose_qparams_symmetric.tensor": _choose(symmetric=True),
     "quantize_per_channel.default": _quantize_per_channel,
     "dequantize_per_channel.default": _dequantize_per_channel,
-    "fake_quant_per_channel.default": _fake_quant_per_channel,
     "quantize_per_token.default": _quantize_per_token,
     "dequantize_per_token.default": _dequantize_per_token,
     "choose_qparams_per_token.default": _choose_per_token,

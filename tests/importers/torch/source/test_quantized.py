@@ -111,31 +111,6 @@ def test_chosen_scales_have_all_digits_of_torchs() -> None:
     _exactly(tokens, [x.bfloat16()])
 
 
-def test_fake_quantisation() -> None:
-    """Rounded to steps and back, with the places that are within the range for the gradient."""
-    aten = torch.ops.aten
-    x = torch.cat([X, torch.tensor([[torch.nan, 1e9, -1e9, 0.05, 0.15, -0.05, 0.35, 20.0]])])
-    s, z = torch.rand(8, generator=g) + 0.01, torch.arange(8, dtype=torch.int32)
-
-    def f(x: Any, s: Any, z: Any) -> list[Any]:
-        on, off = torch.tensor([1]), torch.tensor([0])
-        one = torch.tensor([0.1]), torch.tensor([3], dtype=torch.int32)
-        by_tensors = aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
-        return [
-            aten.fake_quantize_per_tensor_affine_cachemask(x, 0.1, 3, -128, 127),
-            by_tensors(x, *one, on, 0, 255),
-            by_tensors(x, *one, off, 0, 255),
-            aten.fake_quantize_per_channel_affine_cachemask(x, s, z, 1, -8, 7),
-            aten.fake_quantize_per_channel_affine_cachemask(x, s, z + 0.25, 1, -8, 7),
-            torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -128, 127),
-            torch.fake_quantize_per_tensor_affine(x, *one, -128, 127),
-            torch.fake_quantize_per_channel_affine(x, s, z, 1, -8, 7),
-            Q.fake_quant_per_channel(x, s, z, 1, -8, 7),
-        ]
-
-    _exactly(f, [x, s, z])
-
-
 def test_products_of_int8() -> None:
     a = torch.randint(-128, 128, (20, 16), generator=g).to(I8)
     b = torch.randint(-128, 128, (16, 24), generator=g).to(I8)
