@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
@@ -144,7 +145,14 @@ def extract_jax(
     from relax2xla.transform.pipeline import default
     from relax2xla.vm.plan.build import build
 
-    mod, name, _ = entry_of(mod, name)
+    mod, name, source = entry_of(mod, name)
+    for function, where in source.attrs.get("lost_backward", ()):
+        warnings.warn(
+            f"torch.export leaves out the backward of {function} (a torch.autograd.Function, "
+            f"{where}), so the derivative here is that of its forward. Give forward "
+            "another one by Tensor.detach: x + (y - x).detach() is y with that of x",
+            stacklevel=2,
+        )
     policy = Policy(x64, dtype, remat or ())
     draws = _draws(mod, name, rng)
     mod, name, func = entry_of(with_keys(mod), name)

@@ -116,6 +116,47 @@ def test_derivatives_at_kinks_are_those_of_torch() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+class Reversed(torch.autograd.Function):
+    """Its backward is not the derivative of its forward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return -grads[0]
+
+
+class Inner(torch.nn.Module):
+    apply_it = staticmethod(Reversed.apply)
+
+    def forward(self, x: Any) -> Any:
+        return self.apply_it(x) + Reversed.apply(x)
+
+
+def test_a_backward_that_torch_export_leaves_out_is_warned_of() -> None:
+    """Once for a class, with its place, wherever the module was imported; torch's own have none."""
+    x = torch.ones(3)
+    module = torch.nn.Sequential(torch.nn.Identity(), Inner())
+    with pytest.warns(
+        UserWarning, match=r"backward of Reversed \(.*in 1, .*test_deriv.*:\d+\)"
+    ) as w:
+        fn, params = rx.jax_function(module, (x,))
+    assert len(w) == 1
+    np.testing.assert_array_equal(jax.grad(lambda x: fn(params, x).sum())(jnp.ones(3)), [4.0] * 3)
+    mod = from_exported_program(module, (x,))
+    rx.build(mod)  # for its values alone
+    with pytest.warns(UserWarning, match="Reversed"):
+        extract_jax(mod)
+
+    class Checkpointed(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=True)
+
+    rx.jax_function(Checkpointed(), (x.requires_grad_(),))
+
+
 class MaskedOut(torch.nn.Module):
     """Attention whose second query sees no key."""
 

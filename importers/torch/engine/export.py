@@ -64,7 +64,9 @@ def from_exported_program(
     (``if x.shape[0] > y.shape[0]``) in ``tir_var_conditions``; calls check both.
 
     A ``torch.nn.Module`` is exported first, for ``example_args``, ``example_kwargs`` and
-    ``dynamic_shapes`` as ``torch.export.export`` takes them.
+    ``dynamic_shapes`` as ``torch.export.export`` takes them. What it applies of the
+    user's ``torch.autograd.Function``, whose backward torch.export leaves out, is then in the
+    attribute ``lost_backward``: names, and places.
 
     Buffers that the program changes become parameters after the inputs, and their new values
     results after the user's. The attribute ``state`` maps each of their names to the places of
@@ -93,6 +95,7 @@ def from_exported_program(
     module that torch does not export, TypeError for anything else than a program or a module with
     its example arguments.
     """
+    lost: dict[str, str] = {}
     if isinstance(exported_program, torch.nn.Module):
         if example_args is None and example_kwargs is None:
             raise TypeError(
@@ -105,6 +108,7 @@ def from_exported_program(
             () if example_args is None else example_args,
             example_kwargs or {},
             dynamic_shapes,
+            lost,
         )
     elif not isinstance(exported_program, ExportedProgram):
         raise TypeError(
@@ -129,7 +133,10 @@ def from_exported_program(
     program = exported(exported_program)
     if run_ep_decomposition:
         program = _decomposed(program, custom)
-    return convert_program(program, options)
+    mod = convert_program(program, options)
+    if lost:
+        mod["main"] = mod["main"].with_attr("lost_backward", [list(one) for one in lost.items()])
+    return mod
 
 
 def _decomposed(program: Program, custom: Collection[str]) -> Program:

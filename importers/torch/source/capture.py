@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -13,7 +14,11 @@ from torch.export import ExportedProgram
 
 from relax2xla.errors import UnsupportedError
 from relax2xla.importers.torch.source.spans import LIBRARY
-from relax2xla.importers.torch.source.torch_internals import FakeTensor, pytree
+from relax2xla.importers.torch.source.torch_internals import (
+    FakeTensor,
+    pytree,
+    watched_functions,
+)
 
 _SHAPES = (
     "the dynamic_shapes that were given do not fit the program: give the torch.export.Dim that it "
@@ -42,8 +47,12 @@ def capture(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     dynamic_shapes: Any = None,
+    lost: dict[str, str] | None = None,
 ) -> ExportedProgram:
     """The exported program of a module for example arguments.
+
+    ``lost`` is given the functions of torch.autograd whose backward torch.export leaves out, by
+    name, with the place where each is applied first.
 
     Raises ``UnsupportedError`` where torch does not export it: torch's reason, the module path,
     file and line, and what to do; TypeError for arguments that are no tuple or list, for those by
@@ -62,15 +71,23 @@ def capture(
     for path, leaf in pytree.tree_leaves_with_path((tuple(args), dict(kwargs))):
         _check(f"the example argument {pytree.keystr(path[1:])}", leaf)
     inputs, named = _apart((tuple(args), dict(kwargs)))
+    paths = {id(m): name for name, m in module.named_modules()}
+
+    def applied(function: type, frames: list[Any]) -> None:
+        # Those of torch have the derivatives of what they do, as its checkpoints have.
+        if lost is not None and not f"{function.__module__}.".startswith("torch."):
+            lost.setdefault(function.__qualname__, _place(paths, reversed(frames)))
+
     try:
-        return torch.export.export(module, inputs, named, dynamic_shapes=dynamic_shapes)
+        with watched_functions(applied):
+            return torch.export.export(module, inputs, named, dynamic_shapes=dynamic_shapes)
     except Exception as e:  # torch's errors have no common base class
         lines = [line for line in str(e).strip().splitlines() if not _ASIDE.match(line)]
         advice = ADVICE.get(type(e).__name__, _ELSE if dynamic_shapes is None else _SHAPES)
         reason = "\n  ".join(lines[: _LINES if advice is _SHAPES else 1])
         if type(e).__name__ not in ADVICE:
             reason = f"{type(e).__name__}{': ' * bool(reason)}{reason}"
-        where = _place(module, e)
+        where = _place(paths, traceback.walk_tb(e.__traceback__))
         raise UnsupportedError(
             f"torch.export.export cannot export {type(module).__name__}"
             f"{f' ({where})' if where else ''}: {reason}\n  {advice}"
@@ -132,11 +149,10 @@ def _has_own_rules(tensor: torch.Tensor) -> bool:
     )
 
 
-def _place(root: torch.nn.Module, error: BaseException) -> str:
+def _place(paths: Mapping[int, str], frames: Iterable[tuple[FrameType, int]]) -> str:
     """Module path and line of the innermost frame of the user's own."""
-    paths = {id(m): name for name, m in root.named_modules()}
     path, place = "", ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
+    for frame, line in frames:
         file = frame.f_code.co_filename
         inside = paths.get(id(frame.f_locals.get("self")))
         path = inside or path

@@ -8,9 +8,12 @@ needs it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import operator
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Generator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -113,6 +116,31 @@ def put_kernel(op: Any, key: Any, function: Callable[..., Any]) -> None:
     """Let torch call a function for an operator: torch.library refuses a second one for a key."""
     op.py_kernels[key] = function
     op._dispatch_cache.clear()
+
+
+@contextlib.contextmanager
+def watched_functions(applied: Callable[[type, list[Any]], None]) -> Generator[None]:
+    """Call ``applied`` with each torch.autograd.Function that is applied, and the frames that do,
+    innermost first, with their lines.
+
+    ``apply`` itself may be in the user's hands already, so what is watched is the making of what it
+    calls ``ctx``, whose class there is no public name for.
+    """
+    from torch.autograd.function import BackwardCFunction
+
+    before: Any = BackwardCFunction.__init__
+
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        before(self, *args, **kwargs)
+        frames = list(traceback.walk_stack(inspect.currentframe()))
+        applied(type(self)._forward_cls, frames[1:])
+
+    kind: Any = BackwardCFunction
+    kind.__init__ = made
+    try:
+        yield
+    finally:
+        kind.__init__ = before
 
 
 # -- programs ------------------------------------------------------------------------------------
