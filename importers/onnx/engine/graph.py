@@ -50,6 +50,7 @@ from relax2xla.importers.onnx.engine.functions import (
 from relax2xla.importers.onnx.engine.known_values import Host, NeedsValue, Text, sprawls
 from relax2xla.importers.onnx.engine.objects import Kind
 from relax2xla.importers.onnx.read import attributes, tensors
+from relax2xla.importers.onnx.read.numbers import weights_without_axes
 from relax2xla.importers.shared.gaps import Gaps, Unsupported, reason_of
 from relax2xla.ir import Constant, Expr, Span, TensorStructInfo, Tuple, TupleStructInfo, Var
 from relax2xla.runtime.progress import counted
@@ -170,6 +171,7 @@ class Interpreter:
         made: dict[str, Host] = {}
         dense = [(t.name, t, None) for t in graph.initializer]
         spread = [(s.values.name, None, s) for s in graph.sparse_initializer]
+        is_number = weights_without_axes(graph)
         for name, t, s in (*dense, *spread):
             if not name.strip():
                 raise FileFormatError("Tensor's name is required.")
@@ -183,7 +185,7 @@ class Interpreter:
                 if t is not None
                 else tensors.sparse(s, self.directory)  # pyright: ignore[reportArgumentType]
             )
-            made[name] = Host.weight(data, name)
+            made[name] = Host.weight(data, name, is_number)
         return made
 
     def run(self, nodes: Iterable[NodeProto], frame: Frame) -> None:

@@ -6,7 +6,7 @@ are arrays of Python integers and symbolic expressions here, so that numpy's fun
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from relax2xla import op as R
 from relax2xla import tir
-from relax2xla.dtypes import dtype_name, is_integer
+from relax2xla.dtypes import dtype_name, is_float, is_integer
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.tensors import dims_of as dims_of
 from relax2xla.importers.shared.tensors import dtype_of as dtype_of
@@ -57,13 +57,16 @@ class Host:
         self.fold = fold
 
     @classmethod
-    def weight(cls, data: Array, name: str) -> Host:
+    def weight(cls, data: Array, name: str, is_number: Callable[[str], bool]) -> Host:
         """An initializer: where it may be a weight it keeps its name, and is not folded away.
 
-        So ``VirtualMachine.set_params`` reaches all that depends on it. Single numbers and other
-        integers than those of quantised weights are constants.
+        So ``VirtualMachine.set_params`` reaches all that depends on it. Other integers than those
+        of quantised weights are constants, and so are single numbers, but for those of floats that
+        ``is_number`` knows: these are parameters for who differentiates, as torch's are.
         """
         info = dtype_name(data.dtype)
+        if not data.ndim and is_float(info) and is_number(name):
+            return cls(data, expr=Constant(data, span=Span(name, metadata="parameter")), fold=False)
         is_weight = data.ndim > 0 and (not is_integer(info) or "8" in info) and data.dtype != bool
         if not is_weight or data.dtype.kind in "OSUT":
             return cls(data)

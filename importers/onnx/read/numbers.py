@@ -1,0 +1,34 @@
+"""Which initializers without axes are weights: files do not tell them from a program's numbers.
+
+Exporters give both a name: a temperature that is learnt, and the epsilon of a norm. Numbers are
+worth knowing where a program is compiled, so a weight is what is likely to be one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from onnx import GraphProto
+
+# Where torch.onnx writes what torch.export knows: ``p_scale: PARAMETER target='scale'``.
+_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+_PARAMETER = re.compile(r"^\S+: PARAMETER target='(.+)'$", re.MULTILINE)
+# Names that are made: of paths of nodes, as torch's older exporter and TensorFlow's have them, and
+# of words with a number at their end.
+_MADE = re.compile(
+    r"[/:]|^\W*$|^(val|const\w*|lifted_tensor|scalar\w*|_?tensor)?_*\d*$", re.IGNORECASE
+)
+# Operators whose further inputs are no weights: scales of integers, bounds, and what says a shape.
+_NUMBERS = re.compile(
+    r"Quant|QLinear|Integer|^Q[A-Z]|^(Clip|Dropout|NonMaxSuppression|OneHot|Pad|Range|Resize)$"
+)
+
+
+def weights_without_axes(graph: GraphProto) -> Callable[[str], bool]:
+    """Whether the initializer of a name, a floating-point number, is a weight of ``graph``."""
+    known = next((p.value for p in graph.metadata_props if p.key == _SIGNATURE), None)
+    if known is not None:
+        return frozenset(_PARAMETER.findall(known)).__contains__
+    read = {i for n in graph.node if _NUMBERS.search(n.op_type) for i in n.input[1:]}
+    return lambda name: name not in read and not _MADE.search(name)
