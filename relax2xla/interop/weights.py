@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -101,12 +102,35 @@ class Weights:
             is_number = kinds.get(path) == "parameter" and path in numbers
             self._held[id(array)] = array.reshape(()) if is_number else array
             self._group[id(array)] = _group(path, array, kind, chosen)
+        # No program reads what has no elements, but who trains has a place for it.
+        for path, array in _empty(source):
+            if path not in taken:
+                self.paths[id(array)] = path
+                self._held[id(array)] = array
+                self._group[id(array)] = _group(path, array, "parameter", chosen)
         self.state = dict(source.attrs.get("state", {}))
         values = source.attrs.get("state_values", ())
+        self._check_trained(source.attrs.get("state_trained", ()), chosen)
         for (path, _), value in zip(self.state.items(), values, strict=False):
             self._held[id(value)] = value
             self.paths[id(value)] = path
             self._group[id(value)] = "state"
+
+    def _check_trained(self, names: Sequence[str], chosen: Callable[[str], bool] | None) -> None:
+        """Say which parameters are among the buffers, because the function makes new ones of them.
+
+        torch trains what it made, so that each step would have to take it from the call before.
+        """
+        wanted = names if chosen is None else [n for n in names if chosen(n)]
+        if not wanted:
+            return
+        what = (
+            f"{', '.join(wanted)}: the model itself changes this parameter, as nn.Embedding does "
+            "for max_norm, so it is a buffer of the function, with new values from `fn.apply`"
+        )
+        if chosen is not None:
+            raise ValueError(f"trainable: {what}, and cannot be trained")
+        warnings.warn(f"{what}, and is not trained", stacklevel=4)
 
     def arrays(self, group: str, policy: Policy) -> dict[str, Any]:
         """The arrays of a group by path; state counts among the buffers."""
@@ -195,6 +219,17 @@ def _numbers(func: Function) -> set[str]:
         for node in post_order_deep(func)
         if isinstance(node, Constant) and node.span is not None and not node.data.ndim
     }
+
+
+def _empty(func: Function) -> list[tuple[str, Any]]:
+    """The parameters without elements, by name."""
+    found = {
+        node.span.name: node.data
+        for node in post_order_deep(func)
+        if isinstance(node, Constant) and node.span is not None and not node.data.size
+        if kind_of(node) == "parameter"
+    }
+    return list(found.items())
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

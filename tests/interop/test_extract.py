@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -317,6 +318,39 @@ def test_a_model_in_training_mode_gives_new_buffers() -> None:
     np.testing.assert_allclose(made, want.detach(), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(after["bn"]["running_mean"], model.bn.running_mean, rtol=1e-4)
     assert int(after["bn"]["num_batches_tracked"]) == 1
+
+
+def test_parameters_that_a_model_changes_are_no_parameters_of_the_function() -> None:
+    """torch trains what the call made of them; who asks for that, or for nothing, is told."""
+    ids, table = torch.tensor([1, 2]), torch.nn.Embedding(5, 3, max_norm=0.5)
+    with pytest.warns(UserWarning, match="weight: the model itself changes this parameter"):
+        fn, params = rx.jax_function(table, (ids,))
+    assert not params
+    assert list(fn.buffers) == ["weight"]
+    with pytest.raises(ValueError, match=r"trainable: weight: .*max_norm.* cannot be trained"):
+        rx.jax_function(table, (ids,), trainable=["weight"])
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(3)).train()  # whose state is no parameter
+    fn, params = rx.jax_function(model, (torch.ones(2, 3),), trainable=["*"])
+    assert list(params["0"]) == ["weight", "bias"]
+
+
+class Hollow(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.none = torch.nn.Parameter(torch.zeros(0, 3))
+        self.some = torch.nn.Parameter(torch.ones(2, 3))
+
+    def forward(self, x: Any) -> Any:
+        return x @ torch.cat([self.none, self.some]).T
+
+
+def test_parameters_without_elements_are_there() -> None:
+    fn, params = rx.jax_function(Hollow(), (torch.ones(1, 3),))
+    x = np.ones((1, 3), np.float32)
+    grads = jax.jit(jax.grad(lambda p: fn(p, x).sum()))(params)
+    assert jax.tree.map(jnp.shape, grads) == {"none": (0, 3), "some": (2, 3)}
+    np.testing.assert_array_equal(jax.jit(functools.partial(fn, params))(x), [[3.0, 3.0]])
+    assert list(rx.jax_function(Hollow(), (torch.ones(1, 3),), trainable=["some"])[1]) == ["some"]
 
 
 # ---- JAX's own

@@ -70,7 +70,8 @@ def from_exported_program(
 
     Buffers that the program changes become parameters after the inputs, and their new values
     results after the user's. The attribute ``state`` maps each of their names to the places of
-    parameter and result, ``state_values`` holds their values at the export. Inputs that the program
+    parameter and result, ``state_values`` holds their values at the export, and ``state_trained``
+    the names of those that are parameters of the module. Inputs that the program
     changes are in ``mutated_inputs``: from the parameter's name to the place of its new value among
     the results. ``VirtualMachine.bind_state("main")`` keeps such state on the device.
 

@@ -251,6 +251,8 @@ class _Main:
         }
         values = [as_numpy(i.value).copy() for i, _ in states]
         attrs: dict[str, Any] = {"state": state, "state_values": values} if state else {}
+        if trained := [i.name for i, _ in states if i.meaning == "parameter"]:
+            attrs["state_trained"] = trained
         return {**attrs, "mutated_inputs": mutated} if mutated else attrs
 
     def parameter(self, node: Node, name: str, source: str = "") -> Var:

@@ -73,7 +73,10 @@ class Weights:
         key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
         # Tensors without elements have no memory of their own to be told apart by.
         if tensor.numel() == 0:
-            return Constant(np.empty(tuple(tensor.shape), dtype_info(tensor.dtype).numpy))
+            span = Span(name, metadata=kind) if name and kind == "parameter" else None
+            return Constant(
+                np.empty(tuple(tensor.shape), dtype_info(tensor.dtype).numpy), span=span
+            )
         if key not in self._made:
             span = Span(name, metadata=kind) if name else None
             self._made[key] = Constant(as_numpy(tensor), span=span)
