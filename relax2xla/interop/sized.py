@@ -108,7 +108,9 @@ def apart(mod: IRModule, name: str) -> tuple[IRModule, Sizes] | str:
     func = mod[name]
     assert isinstance(func, Function)
     own = list(bindings_of(func.body))
-    if "num_input" in func.attrs or any(map(_is_nested, own)):
+    # Parameters that hold weights are behind the inputs, where the values would be.
+    holds = func.attrs.get("num_input", len(func.params)) != len(func.params)
+    if holds or any(map(_is_nested, own)):
         return _NO_PROGRAM
     hosts = HostReasons(mod)
     wanted: list[VarBinding] = []
@@ -170,7 +172,10 @@ def _rest(func: Function, wanted: Sequence[VarBinding]) -> Function:
     ]
     body = SeqExpr([b for b in blocks if b.bindings], func.body.body, func.body.span)
     params = [*func.params, *(v for v in new.values() if isinstance(v, Var))]
-    return rewrite_function(func.replace(params=params, body=body), values=new)
+    attrs = dict(func.attrs)
+    if "num_input" in attrs:
+        attrs["num_input"] = len(params)
+    return rewrite_function(func.replace(params=params, body=body, attrs=attrs), values=new)
 
 
 def _needed(own: Sequence[Binding], wanted: Sequence[Binding]) -> list[Binding]:

@@ -594,6 +594,32 @@ def test_sizes_of_known_values_are_those_of_the_call() -> None:
     assert [y.shape for y in made[1:]] == [(1, 4), (2, 4), (2, 4)]
 
 
+@pytest.mark.parametrize("op", ["NonZero", "Unique", "Compress", "NonMaxSuppression"])
+def test_sizes_of_known_values_of_onnx(op: str) -> None:
+    reference = pytest.importorskip("onnx.reference")
+    from tests.importers.onnx.support import one
+
+    x = np.array([0.0, 1.5, 2.5, 1.5], np.float32)
+    boxes = np.array([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 10, 1, 11]]], np.float32)
+    scores, most = np.array([[[0.9, 0.75, 0.6]]], np.float32), np.array([3])
+    given = {
+        "Compress": [x, np.array([True, False, True, True])],
+        "NonMaxSuppression": [boxes, scores, most, np.array([0.5], np.float32)],
+    }
+    model, inputs = one(op, given.get(op, [x]))
+    fn, params = rx.jax_function(rx.frontend.onnx.from_onnx(model))
+    want = reference.ReferenceEvaluator(model).run(
+        None, dict(zip((i.name for i in model.graph.input), inputs, strict=True))
+    )
+    np.testing.assert_array_equal(fn(params, *inputs), want[0])
+    if op == "Compress":
+        slope = jax.grad(lambda x: (fn(params, x, *inputs[1:]) ** 2).sum())(x)
+        np.testing.assert_array_equal(slope, 2 * x * inputs[1])
+    else:
+        with pytest.raises(UnsupportedError, match=r"values of x0.*, which JAX traces"):
+            jax.jit(fn)(params, *inputs)
+
+
 def test_sizes_of_traced_values_are_refused_by_name() -> None:
     module, x = Chosen(), torch.ones(5, 4)
     mask, at = torch.ones(5, 3) > 0, torch.tensor([1, 3])
