@@ -28,6 +28,7 @@ from relax2xla.importers.onnx.ops.strings import decoded, encoded, rank_of, stri
 from relax2xla.importers.shared.dims import product
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.index import joined
+from relax2xla.importers.shared.reductions import marked_root
 from relax2xla.ir import Constant, Expr, ShapeExpr
 
 DOMAIN = "ai.onnx.ml"
@@ -136,7 +137,7 @@ def normalizer(ctx: Context, X: Expr, *, norm: str = "MAX") -> Expr:
     elif norm == "L1":
         length = R.sum(R.abs(x), last, True)
     else:
-        length = R.sqrt(R.sum(R.multiply(x, x), last, True))
+        length = marked_root(ctx.emit(R.sum(R.multiply(x, x), last, True)))
     return R.divide(x, R.maximum(length, scalar(1e-30, kind)))
 
 

@@ -17,6 +17,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     axis_of,
     dims_of,
     dtype_of,
+    like,
     ndim_of,
     scalar,
     static,
@@ -24,6 +25,7 @@ from relax2xla.importers.onnx.engine.known_values import (
 )
 from relax2xla.importers.onnx.ops.random import dropped
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.reductions import marked_root
 from relax2xla.ir import Expr, ShapeExpr
 
 
@@ -170,7 +172,7 @@ def mean_variance_normalization(ctx: Context, X: Expr, *, axes: list[int] | None
     over = [0, 2, 3] if axes is None else axes
     dtype = dtype_of(X)
     centred = ctx.emit(R.subtract(X, R.mean(X, over, True)))
-    deviation = R.sqrt(R.mean(R.multiply(centred, centred), over, True))
+    deviation = marked_root(ctx.emit(R.mean(R.multiply(centred, centred), over, True)))
     return R.divide(centred, R.add(deviation, scalar(1e-9, dtype)))
 
 
@@ -182,10 +184,14 @@ def lp_normalization(ctx: Context, input: Expr, *, axis: int = -1, p: int = 2) -
     if p == 1:
         length = R.sum(R.abs(input), at, True)
     else:
-        length = R.sqrt(R.sum(R.multiply(input, input), at, True))
+        length = marked_root(ctx.emit(R.sum(R.multiply(input, input), at, True)))
     length = ctx.emit(length)
     zero = scalar(0, dtype_of(input))
-    return R.where(R.equal(length, zero), zero, R.divide(input, length))
+    flat = ctx.emit(R.equal(length, zero))
+    made = R.where(flat, zero, R.divide(input, length))
+    # Gradients of the branch that is not taken are no numbers.
+    smooth = R.where(flat, zero, R.divide(input, R.where(flat, like(input, 1), length)))
+    return R.grad.differentiate_as(made, smooth)
 
 
 @onnx_op("LRN")

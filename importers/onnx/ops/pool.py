@@ -28,6 +28,7 @@ from relax2xla.importers.onnx.engine.known_values import (
 )
 from relax2xla.importers.shared.dims import fold_dim, larger, product
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.reductions import root
 from relax2xla.importers.shared.windows import (
     AVG_POOL,
     CONV,
@@ -376,7 +377,14 @@ def lp_pool(
     else:
         mean = _pool(AVG_POOL, powers, w, ceil_mode=False, count_include_pad=True)
         total = R.multiply(mean, scalar(math.prod(w.kernel), dtype))
-    return R.power(total, scalar(1 / p, dtype))
+    return _root(ctx, total, p)
+
+
+def _root(ctx: Context, total: Expr, p: float) -> Expr:
+    """By the general power, as in ONNX Runtime."""
+    total = ctx.emit(total)
+    made = R.power(total, scalar(1 / p, dtype_of(total)))
+    return made if p < 1 else R.grad.differentiate_as(made, root(total, p))
 
 
 def _counts(sizes: Sequence[int], out: Sequence[int], w: Window) -> Any:
@@ -409,7 +417,7 @@ def global_max_pool(ctx: Context, X: Expr) -> Expr:
 def global_lp_pool(ctx: Context, X: Expr, *, p: float = 2) -> Expr:
     dtype = dtype_of(X)
     total = R.sum(R.power(R.abs(X), scalar(p, dtype)), _space(X), True)
-    return R.power(total, scalar(1 / p, dtype))
+    return _root(ctx, total, p)
 
 
 @onnx_op("MaxUnpool", since=9, lacks="auto_pad dilations")

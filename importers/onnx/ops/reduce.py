@@ -27,7 +27,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     statics,
 )
 from relax2xla.importers.shared.dims import fold_dim, larger
-from relax2xla.importers.shared.reductions import log_sum_exp
+from relax2xla.importers.shared.reductions import log_sum_exp, marked_root
 from relax2xla.ir import Expr
 
 Reduce = Callable[[Expr, Sequence[int] | None, bool], Expr]
@@ -77,7 +77,7 @@ _REDUCTIONS: dict[str, Reduce] = {
 
 def _sqrt(x: Expr) -> Expr:
     dtype = dtype_of(x)
-    return R.sqrt(x) if is_float(dtype) else R.astype(R.sqrt(R.astype(x, "float64")), dtype)
+    return marked_root(x) if is_float(dtype) else R.astype(R.sqrt(R.astype(x, "float64")), dtype)
 
 
 # Each of these, applied to one element at a time, is what is left of it without axes.

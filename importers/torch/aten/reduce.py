@@ -9,7 +9,7 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.importers.shared.reductions import log_sum_exp
+from relax2xla.importers.shared.reductions import log_sum_exp, root
 from relax2xla.importers.torch.aten.numbers.complex import REAL, is_complex, square_of_abs
 from relax2xla.importers.torch.engine.context import (
     Context,
@@ -153,13 +153,6 @@ def _running_mean(ctx: Context, self: Expr, dim: Axes, mean: Expr, keepdim: bool
     return R.where(stuck, scalar(math.nan, dtype_of(mean)), mean)
 
 
-def root(x: Expr) -> Expr:
-    """The square root of a sum of squares: its derivative is 0 where all of them are."""
-    dtype = dtype_of(x)
-    flat = R.equal(x, scalar(0, dtype))
-    return R.where(flat, x, R.sqrt(R.where(flat, scalar(1, dtype), x)))
-
-
 def _spread(finish: Callable[[Expr], Expr], with_mean: bool) -> Function:
     """What ``finish`` makes of the variance, and the mean where it is asked for."""
 
@@ -231,9 +224,7 @@ def norm(ctx: Context, x: Expr, order: Any, axes: list[int] | None, keepdim: boo
     total = ctx.emit(R.sum(R.power(size, scalar(order, kind)), axes, keepdim))
     if order < 1:
         return R.power(total, scalar(1.0 / order, kind))
-    flat = ctx.emit(R.equal(total, scalar(0, kind)))
-    some = R.where(flat, scalar(1, kind), total)
-    return R.where(flat, total, R.power(some, scalar(1.0 / order, kind)))
+    return root(total, order)
 
 
 # -- positions -----------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.reductions import root
 from relax2xla.importers.torch.aten.numbers.math import rise
-from relax2xla.importers.torch.aten.reduce import norm, root
+from relax2xla.importers.torch.aten.reduce import norm
 from relax2xla.importers.torch.engine.context import (
     Context,
     axis_of,
