@@ -146,11 +146,10 @@ def extract_jax(
     from relax2xla.vm.plan.build import build
 
     mod, name, source = entry_of(mod, name)
-    for function, where in source.attrs.get("lost_backward", ()):
+    for what, where in source.attrs.get("lost_backward", ()):
         warnings.warn(
-            f"torch.export leaves out the backward of {function} (a torch.autograd.Function, "
-            f"{where}), so the derivative here is that of its forward. Give forward "
-            "another one by Tensor.detach: x + (y - x).detach() is y with that of x",
+            f"torch.export leaves out {what} ({where}), so the derivative here is that of forward. "
+            "Give it another one by Tensor.detach: x + (y - x).detach() is y with that of x",
             stacklevel=2,
         )
     policy = Policy(x64, dtype, remat or ())

@@ -140,7 +140,7 @@ def test_a_backward_that_torch_export_leaves_out_is_warned_of() -> None:
     x = torch.ones(3)
     module = torch.nn.Sequential(torch.nn.Identity(), Inner())
     with pytest.warns(
-        UserWarning, match=r"backward of Reversed \(.*in 1, .*test_deriv.*:\d+\)"
+        UserWarning, match=r"backward of Reversed, .*\(in 1, .*test_deriv.*:\d+\)"
     ) as w:
         fn, params = rx.jax_function(module, (x,))
     assert len(w) == 1
@@ -155,6 +155,38 @@ def test_a_backward_that_torch_export_leaves_out_is_warned_of() -> None:
             return torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=True)
 
     rx.jax_function(Checkpointed(), (x.requires_grad_(),))
+
+
+class Hooked(torch.nn.Module):
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(3, 3)
+        self.where = where
+        if where == "module":
+            self.inner.register_full_backward_hook(lambda module, given, made: None)
+        if where == "parameter":
+            self.inner.weight.register_hook(lambda grad: grad * 2)
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x)
+        if self.where == "value":
+            y.register_hook(lambda grad: grad * 2)
+        return y
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        ("module", "a module's backward hook"),
+        ("parameter", "a hook on the gradient of inner.weight"),
+        ("value", "a hook on a gradient"),
+    ],
+)
+def test_hooks_of_gradients_are_warned_of(where: str, what: str) -> None:
+    x = torch.ones(2, 3, requires_grad=True)
+    with pytest.warns(UserWarning, match=f"leaves out {what}") as seen:
+        rx.jax_function(Hooked(where), (x,))
+    assert len(seen) == 1
 
 
 class MaskedOut(torch.nn.Module):

@@ -64,9 +64,9 @@ def from_exported_program(
     (``if x.shape[0] > y.shape[0]``) in ``tir_var_conditions``; calls check both.
 
     A ``torch.nn.Module`` is exported first, for ``example_args``, ``example_kwargs`` and
-    ``dynamic_shapes`` as ``torch.export.export`` takes them. What it applies of the
-    user's ``torch.autograd.Function``, whose backward torch.export leaves out, is then in the
-    attribute ``lost_backward``: names, and places.
+    ``dynamic_shapes`` as ``torch.export.export`` takes them. What it says of gradients
+    and torch.export leaves out (the backward of a ``torch.autograd.Function``, hooks) is then in
+    the attribute ``lost_backward``, with the places.
 
     Buffers that the program changes become parameters after the inputs, and their new values
     results after the user's. The attribute ``state`` maps each of their names to the places of

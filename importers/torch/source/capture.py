@@ -16,8 +16,9 @@ from relax2xla.errors import UnsupportedError
 from relax2xla.importers.torch.source.spans import LIBRARY
 from relax2xla.importers.torch.source.torch_internals import (
     FakeTensor,
+    has_hooks,
+    lost_gradients,
     pytree,
-    watched_functions,
 )
 
 _SHAPES = (
@@ -51,8 +52,8 @@ def capture(
 ) -> ExportedProgram:
     """The exported program of a module for example arguments.
 
-    ``lost`` is given the functions of torch.autograd whose backward torch.export leaves out, by
-    name, with the place where each is applied first.
+    ``lost`` is given what the module says of gradients and torch.export leaves out (the backward of
+    a torch.autograd.Function, hooks), with the first place of each.
 
     Raises ``UnsupportedError`` where torch does not export it: torch's reason, the module path,
     file and line, and what to do; TypeError for arguments that are no tuple or list, for those by
@@ -73,13 +74,16 @@ def capture(
     inputs, named = _apart((tuple(args), dict(kwargs)))
     paths = {id(m): name for name, m in module.named_modules()}
 
-    def applied(function: type, frames: list[Any]) -> None:
-        # Those of torch have the derivatives of what they do, as its checkpoints have.
-        if lost is not None and not f"{function.__module__}.".startswith("torch."):
-            lost.setdefault(function.__qualname__, _place(paths, reversed(frames)))
+    missing: dict[str, str] = {} if lost is None else lost
+    for name, weight in module.named_parameters():
+        if has_hooks(weight):
+            missing[f"a hook on the gradient of {name}"] = "Tensor.register_hook"
+
+    def leaves_out(what: str, frames: list[Any]) -> None:
+        missing.setdefault(what, _place(paths, reversed(frames)))
 
     try:
-        with watched_functions(applied):
+        with lost_gradients(leaves_out):
             return torch.export.export(module, inputs, named, dynamic_shapes=dynamic_shapes)
     except Exception as e:  # torch's errors have no common base class
         lines = [line for line in str(e).strip().splitlines() if not _ASIDE.match(line)]

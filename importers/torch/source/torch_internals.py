@@ -119,28 +119,44 @@ def put_kernel(op: Any, key: Any, function: Callable[..., Any]) -> None:
 
 
 @contextlib.contextmanager
-def watched_functions(applied: Callable[[type, list[Any]], None]) -> Generator[None]:
-    """Call ``applied`` with each torch.autograd.Function that is applied, and the frames that do,
-    innermost first, with their lines.
+def lost_gradients(lost: Callable[[str, list[Any]], None]) -> Generator[None]:
+    """Call ``lost`` with what the user says of gradients, and torch.export leaves out: functions
+    with a backward, and hooks; and with the frames that do, innermost first, with their lines.
 
-    ``apply`` itself may be in the user's hands already, so what is watched is the making of what it
-    calls ``ctx``, whose class there is no public name for.
+    ``Function.apply`` itself may be in the user's hands already, so what is watched is the making
+    of what it calls ``ctx``, whose class there is no public name for.
     """
     from torch.autograd.function import BackwardCFunction
 
-    before: Any = BackwardCFunction.__init__
+    def frames() -> list[Any]:
+        return list(traceback.walk_stack(inspect.currentframe()))[2:]
 
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         before(self, *args, **kwargs)
-        frames = list(traceback.walk_stack(inspect.currentframe()))
-        applied(type(self)._forward_cls, frames[1:])
+        function = type(self)._forward_cls
+        if function.__name__ == "BackwardHookFunction":
+            lost("a module's backward hook", frames())
+        # Others of torch have the derivatives of what they do, as its checkpoints have.
+        elif not f"{function.__module__}.".startswith("torch."):
+            name = f"the backward of {function.__qualname__}, a torch.autograd.Function"
+            lost(name, frames())
+
+    def hooked(self: Any, hook: Any) -> Any:
+        lost("a hook on a gradient", frames())
+        return register(self, hook)
 
     kind: Any = BackwardCFunction
-    kind.__init__ = made
+    before, register = kind.__init__, torch.Tensor.register_hook
+    kind.__init__, torch.Tensor.register_hook = made, hooked
     try:
         yield
     finally:
-        kind.__init__ = before
+        kind.__init__, torch.Tensor.register_hook = before, register
+
+
+def has_hooks(tensor: torch.Tensor) -> bool:
+    """Whether the user hooked the gradient of a tensor; there is no public way to ask."""
+    return bool(tensor._backward_hooks)
 
 
 # -- programs ------------------------------------------------------------------------------------
