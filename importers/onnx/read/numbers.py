@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from onnx import GraphProto
+from onnx import GraphProto, NodeProto
 
 # Where torch.onnx writes what torch.export knows: ``p_scale: PARAMETER target='scale'``.
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
@@ -21,7 +21,7 @@ _MADE = re.compile(
 )
 # Operators whose further inputs are no weights: scales of integers, bounds, and what says a shape.
 _NUMBERS = re.compile(
-    r"Quant|QLinear|Integer|^Q[A-Z]|^(Clip|Dropout|NonMaxSuppression|OneHot|Pad|Range|Resize)$"
+    r"Quant|QLinear|Integer|^Q[A-Z]|^(Clip|Dropout|NonMaxSuppression|OneHot|Pad|Resize)$"
 )
 
 
@@ -30,5 +30,27 @@ def weights_without_axes(graph: GraphProto) -> Callable[[str], bool]:
     known = next((p.value for p in graph.metadata_props if p.key == _SIGNATURE), None)
     if known is not None:
         return frozenset(_PARAMETER.findall(known)).__contains__
-    read = {i for n in graph.node if _NUMBERS.search(n.op_type) for i in n.input[1:]}
+    read = _numbers(graph)
     return lambda name: name not in read and not _MADE.search(name)
+
+
+def _numbers(graph: GraphProto) -> set[str]:
+    """What operators read as numbers, and what that is computed from, where it is known."""
+    known = {t.name for t in graph.initializer}
+    made: dict[str, NodeProto] = {}
+    todo: list[str] = []
+    for node in graph.node:
+        if all(i in known for i in node.input):
+            known.update(node.output)
+        made.update(dict.fromkeys(node.output, node))
+        if node.op_type == "Range":
+            todo += node.input
+        elif _NUMBERS.search(node.op_type):
+            todo += node.input[1:]
+    found: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name in known and name not in found:
+            found.add(name)
+            todo += made[name].input if name in made else ()
+    return found

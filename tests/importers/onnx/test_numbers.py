@@ -100,6 +100,20 @@ def test_a_number_may_still_say_a_size() -> None:
     np.testing.assert_array_equal(y, np.full((4, 6), 12.0, np.float32))
 
 
+def test_numbers_of_a_range_are_folded() -> None:
+    nodes = [
+        helper.make_node("Mul", ["end", "end"], ["limit"]),
+        helper.make_node("Range", ["start", "limit", "step"], ["r"]),
+        helper.make_node("Mul", ["r", "scale"], ["scaled"]),
+        helper.make_node("Add", ["x", "scaled"], ["y"]),
+    ]
+    numbers = {"start": 0.0, "end": 3.0, "step": 3.0, "scale": 2.0}
+    made = model(nodes, {n: np.float32(v) for n, v in numbers.items()})
+    fn, params = rx.jax_function(from_onnx(made))
+    assert list(params) == ["scale"]
+    np.testing.assert_array_equal(fn(params, jnp.zeros((2, 3))), [[0, 6, 12]] * 2)
+
+
 def test_bounds_are_numbers() -> None:
     node = helper.make_node("Clip", ["x", "low", "high"], ["y"])
     mod = from_onnx(model([node], {"low": np.float32(-1), "high": np.float32(1)}))
