@@ -113,10 +113,17 @@ def test_gradients() -> None:
         np.testing.assert_allclose(got_one, leaf.grad, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", LEARNT)
+BY_COMPILE: dict[str, tuple[Any, ...]] = {
+    **LEARNT,
+    **{name: (GIVEN[name],) for name in ("one scale", "one by tensors")},
+    "given channels": (GIVEN["channels"],),
+}
+
+
+@pytest.mark.parametrize("name", BY_COMPILE)
 def test_gradients_by_torch_compile(name: str) -> None:
     """There torch makes the backward, of operators of its own."""
-    f, *both = LEARNT[name]
+    f, *both = BY_COMPILE[name]
     made: list[list[Any]] = []
     for function in (f, torch.compile(f, backend="relax2xla", dynamic=False)):
         leaves = [t.clone().requires_grad_() for t in (torch.nan_to_num(X), *both)]
