@@ -285,7 +285,7 @@ def from_export(exported: Any) -> IRModule:
     names = _names((), paths)
     if platform is not None:
         params.insert(0, platform)
-        names.insert(0, platform.name_hint)
+        names.insert(0, "platform" if platform.name_hint in names else platform.name_hint)
     mod["main"] = main.replace(params=params)
     mod = _named_params(mod, names)
     trees = _trees((), exported.in_tree, exported.out_tree, exported.out_avals)

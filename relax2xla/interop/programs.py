@@ -17,6 +17,7 @@ from relax2xla.interop.dimensions import Dimensions
 from relax2xla.interop.draws import Draws, as_key
 from relax2xla.interop.held import Machine, WithCalls
 from relax2xla.interop.sized import Sizes
+from relax2xla.interop.static import is_fixed
 from relax2xla.interop.weights import Policy, Weights, described
 from relax2xla.ir import (
     Call,
@@ -147,13 +148,13 @@ class Programs:
             name = names[len(args)] if len(args) < len(names) else None
             if name in kwargs:
                 args.append(kwargs.pop(name))
-            elif "const" in part:
-                args.append(part["const"])
+            elif is_fixed(part):
+                args.append(built(part, ()))
             else:
                 break
         for key, part in by_name["dict"]:
-            if "const" in part:
-                kwargs.setdefault(key, part["const"])
+            if is_fixed(part):
+                kwargs.setdefault(key, built(part, ()))
         # What the traced call left out may be given as None.
         kwargs = {k: v for k, v in kwargs.items() if v is not None or k in (*own, *names)}
         while len(args) > wanted and args[-1] is None:

@@ -10,6 +10,7 @@ from typing import Any
 from relax2xla.importers.shared.trees import register_node
 
 _SERIAL = itertools.count()
+_KEY = "static "
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,17 @@ def _fits(value: Any, info: Any) -> bool:
     for leaf, known in zip(jax.tree.leaves(value), jax.tree.leaves(info), strict=True):
         if isinstance(leaf, str) or callable(leaf) or np.shape(leaf) != known.shape:
             return False
-        if jax.dtypes.canonicalize_dtype(jax.dtypes.result_type(leaf)) != known.dtype:
+        dtype = jax.dtypes.result_type(leaf)
+        if not jax.dtypes.issubdtype(dtype, jax.dtypes.extended):  # as those of typed keys
+            dtype = jax.dtypes.canonicalize_dtype(dtype)
+        if dtype != known.dtype:
             return False
     return True
+
+
+def is_fixed(tree: Any) -> bool:
+    """Whether an argument has one value, so that it may be left out."""
+    return "const" in tree or ("node" in tree and str(tree["node"][0]).startswith(_KEY))
 
 
 def _fixed(value: Any) -> dict[str, Any]:
@@ -96,7 +105,7 @@ def _fixed(value: Any) -> dict[str, Any]:
     if value is None or isinstance(value, bool | int | float | str):
         return {"const": value}
     # What is no number and no text is known in this process alone.
-    key = f"static {next(_SERIAL)}"
+    key = f"{_KEY}{next(_SERIAL)}"
 
     def flatten(given: Any) -> Sequence[Any]:
         if given is not value and given != value:

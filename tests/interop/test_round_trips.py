@@ -99,6 +99,34 @@ def test_static_arguments() -> None:
         from_jax(g, 2, 3)
 
 
+def test_static_arguments_may_be_left_out_whatever_they_are() -> None:
+    @partial(jax.jit, static_argnums=1, static_argnames="then")
+    def f(x: Any, shape: tuple[int, ...], *, then: Any) -> Any:
+        return then(x).reshape(shape)
+
+    fn, params = extract_jax(from_jax(f, X, (2, 6), then=jnp.tanh))
+    same(fn(params, X), jnp.tanh(X).reshape(2, 6))
+    same(fn(params, X, (2, 6)), jnp.tanh(X).reshape(2, 6))
+
+
+def test_a_static_argument_beside_a_typed_key() -> None:
+    @partial(jax.jit, static_argnums=0)
+    def f(n: int, key: Any, x: Any) -> Any:
+        return x * n + jax.random.normal(key, x.shape)
+
+    key = jax.random.key(3)
+    fn, params = extract_jax(from_jax(f, 2, key, X))
+    same(fn(params, 2, key, X), f(2, key, X))
+
+
+def test_the_platform_of_an_export_has_a_name_of_its_own() -> None:
+    of = export.export(jax.jit(lambda a, b: a @ b), platforms=["cpu", "cuda"])
+    mod = from_jax(of(X, X.T))
+    assert [p.name_hint for p in mod["main"].params] == ["platform", "arg0", "arg1"]
+    fn, params = extract_jax(mod)
+    same(fn(params, X, X.T), X @ X.T)
+
+
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
 def test_typed_keys_come_and_go(impl: str) -> None:
     def f(state: State, out: Out) -> tuple[State, Out]:
