@@ -23,6 +23,7 @@ from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import UnsupportedError
 from relax2xla.interop.dimensions import in_jax
 from relax2xla.interop.jax_functions import jax_function
+from relax2xla.interop.known import Known
 from relax2xla.interop.lax_rows import OPAQUE, RULES, Prepared, Region, Rule, Site
 from relax2xla.interop.lax_rows.calls import NoRule
 from relax2xla.interop.lax_rows.site import in_jax_width
@@ -104,7 +105,7 @@ class Evaluator:
         self._symbols = {
             f.attrs["sym_name"]: f for f in self.functions.values() if "sym_name" in f.attrs
         }
-        self._known = functools.cache(functools.partial(jax_function, mod))
+        self._named_in_jax = functools.cache(functools.partial(jax_function, mod))
         self._planned: dict[SeqExpr, _Plan] = {}
 
     def named(self, name: str) -> Function:
@@ -114,6 +115,14 @@ class Evaluator:
     def dimension(self, dim: Any) -> Any:
         """A dimension as JAX has it."""
         return dim if isinstance(dim, int) else in_jax(dim, self.symbols)
+
+    def known(self, expr: Expr, env: Mapping[Expr, Any]) -> np.ndarray[Any, Any] | None:
+        """A small value that depends on no argument, by its definition or by what ``env`` has."""
+        return self._values.value(expr, env)
+
+    @functools.cached_property
+    def _values(self) -> Known:
+        return Known(self.mod, self.value)
 
     @property
     def prelude(self) -> Sequence[Any]:
@@ -209,13 +218,16 @@ class Evaluator:
                 return Region(expr, env, self)
             case Call(op=GlobalVar() as named):
                 args = [self.value(a, env) for a in expr.args]
-                known = self._known(named.name_hint)
+                known = self._named_in_jax(named.name_hint)
                 if known is not None:
                     return known(*args)
                 return self.call(self.functions[named.name_hint], args, {})
             case Call(op=Op(name="relax.shape_to_tensor"), args=[ShapeExpr() as sizes]):
-                parts = [jnp.asarray(self.dimension(d)) for d in sizes.values]
+                dims = [self.dimension(d) for d in sizes.values]
                 wide = in_jax_width(np.dtype(np.int64))
+                if all(isinstance(d, int) for d in dims):
+                    return np.asarray(dims, wide)
+                parts = [jnp.asarray(d) for d in dims]
                 return jnp.stack([lax.convert_element_type(p, wide) for p in parts])
             case Call(op=Op()):
                 return self._row(expr, [self.value(a, env) for a in expr.args], span)

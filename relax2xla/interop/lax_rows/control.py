@@ -11,11 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from relax2xla.dtypes import numpy_dtype
 from relax2xla.interop.lax_rows.arithmetic import RULES as ARITHMETIC
 from relax2xla.interop.lax_rows.drawing import drawing_in_round, draws_here
-from relax2xla.interop.lax_rows.site import Region, Rule, Site, numbers, short_name
+from relax2xla.interop.lax_rows.site import (
+    Region,
+    Rule,
+    Site,
+    in_jax_width,
+    number,
+    short_name,
+)
 from relax2xla.interop.lax_rows.sorting import RULES as SORTING
-from relax2xla.ir import Attrs, Call, Expr
+from relax2xla.ir import Attrs, Call, Expr, TensorStructInfo
 from relax2xla.vm.pjrt.own_derivatives import RULES as OWN_DERIVATIVES
 
 #: A round of a loop.
@@ -66,7 +74,7 @@ def _while(site: Site, *operands: Any) -> Any:
         return [made[i] for i in live]
 
     start, step = _settled([jnp.asarray(init[i]) for i in live], once, site.runner.dtype)
-    rounds = _rounds(site.call, init, condition, body)
+    rounds = _rounds(site.call, condition, body)
     if draws_here(condition, body):
         end = _drawing_while(start, step, lambda carry: condition(*full(carry)), rounds)
     elif rounds is not None and live:
@@ -111,36 +119,44 @@ def _settled(start: list[Any], step: Step, low: Any) -> tuple[list[Any], Step]:
     return start, lambda carry: list(map(lax.convert_element_type, step(carry), dtypes))
 
 
-def _integer(value: Any) -> int | None:
-    """A number that is known, not traced."""
-    if isinstance(value, np.ndarray | np.generic):
-        array = np.asarray(value)
-        if array.size == 1 and array.dtype.kind in "iu":
-            return int(array.reshape(())[()])
-    return None
-
-
-def _rounds(call: Call, init: Sequence[Any], condition: Region, body: Region) -> int | None:
+def _rounds(call: Call, condition: Region, body: Region) -> int | None:
     """How often ``for (i = number; i < number; i += number)`` goes round; None for another loop."""
+    params: list[Expr] = list(condition.func.params)
+    if len(body.fields) != len(params):
+        return None
+
+    def always(expr: Expr) -> int | None:
+        """What a value of the condition is in each round, where it is one number."""
+        if expr not in params:
+            return number(condition, expr)
+        at = params.index(expr)
+        first = number(condition, call.args[at])
+        kept = body.fields[at] is body.func.params[at]
+        return first if kept or number(body, body.fields[at]) == first else None
+
     test = condition.values.get(condition.func.body.body)
+    # ONNX's loops also ask whether to go on, which many always say.
+    while isinstance(test, Call) and short_name(test) == "and_":
+        rest = [a for a in test.args if not always(a)]
+        if len(rest) != 1:
+            return None
+        test = condition.values.get(rest[0])
     if not isinstance(test, Call) or short_name(test) != "compare":
         return None
     left, right = test.args
     direction = test.attrs["comparison_direction"]
-    params: list[Expr] = list(condition.func.params)
     if left not in params or direction not in ("LT", "LE"):
         return None
     counter = params.index(left)
-    limit = numbers(condition, right)
-    if limit is None and right in params:
-        at = params.index(right)
-        limit = _integer(init[at]) if body.fields[at] is body.func.params[at] else None
-    start, step = _integer(init[counter]), _step(body, body.fields[counter], counter)
+    limit, start = always(right), number(condition, call.args[counter])
+    step = _step(body, body.fields[counter], counter)
     if limit is None or start is None or not step or step < 0:
         return None
-    limits = np.iinfo(np.dtype(init[counter].dtype))
+    info = call.args[counter].struct_info
+    assert isinstance(info, TensorStructInfo)
     rounds = max(0, -(-(limit + (direction == "LE") - start) // step))
-    return rounds if start + rounds * step <= limits.max else None
+    most = np.iinfo(in_jax_width(numpy_dtype(info.dtype))).max
+    return rounds if start + rounds * step <= most else None
 
 
 def _step(body: Region, expr: Expr, counter: int) -> int | None:
@@ -151,7 +167,7 @@ def _step(body: Region, expr: Expr, counter: int) -> int | None:
     own = body.func.params[counter]
     first, second = update.args
     rest = second if first is own else first if second is own else None
-    return numbers(body, rest) if rest is not None else None
+    return number(body, rest) if rest is not None else None
 
 
 def _composite(site: Site, *operands: Any) -> Any:

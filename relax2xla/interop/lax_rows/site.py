@@ -21,7 +21,6 @@ from relax2xla.ir import (
     TensorStructInfo,
     Tuple,
     TupleStructInfo,
-    Var,
 )
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.ir.struct_info import StructInfo
@@ -42,6 +41,10 @@ class Runner(Protocol):
 
     def dimension(self, dim: Any) -> Any:
         """A dimension, which may be symbolic, as JAX has it."""
+        ...
+
+    def known(self, expr: Expr, env: Mapping[Expr, Any]) -> np.ndarray[Any, Any] | None:
+        """A small value that depends on no argument; None for others."""
         ...
 
     @property
@@ -188,18 +191,12 @@ class Region:
 COMMUTING = frozenset(["add", "multiply", "maximum", "minimum", "and_", "or_", "xor"])
 
 
-def numbers(region: Region, expr: Expr) -> int | None:
-    """The integer that ``expr`` is known to be inside ``region``; None where it is computed."""
-    if isinstance(expr, Constant) and expr.data.size == 1 and expr.data.dtype.kind in "iu":
-        return int(expr.data.reshape(())[()])
-    if expr in region.values:
-        return numbers(region, region.values[expr])
-    found = region.env.get(expr) if isinstance(expr, Var) else None
-    if isinstance(found, np.ndarray | np.generic):
-        array = np.asarray(found)
-        if array.size == 1 and array.dtype.kind in "iu":
-            return int(array.reshape(())[()])
-    return None
+def number(region: Region, expr: Expr) -> int | None:
+    """The integer or flag that ``expr`` is known to be inside ``region``; None: it is computed."""
+    found = region.runner.known(expr, region.env)
+    if found is None or found.size != 1 or found.dtype.kind not in "iub":
+        return None
+    return int(found.reshape(())[()])
 
 
 def vectorised(f: Callable[..., Any], *xs: Any) -> Any:
