@@ -18,6 +18,7 @@ from relax2xla.ir import Call
 from relax2xla.stablehlo.untrusted.lapack import PERTURBED, TARGET
 from relax2xla.stablehlo.untrusted.targets import CALLS_BACK, SAFE, is_callback
 from relax2xla.vm.pjrt.compiler import load_lapack
+from relax2xla.vm.pjrt.varying import axes_of, like, over, scan
 
 
 class NoRule(UnsupportedError):
@@ -132,7 +133,7 @@ def _reflectors(x: Any, signs: Any) -> tuple[Any, Any]:
         made = jnp.where(columns > j, moved, x)
         return jnp.where(columns == j, kept[..., None], made), tau
 
-    made, taus = lax.scan(step, x, lax.iota(np.int32, min(m, n)))
+    made, taus = scan(step, x, lax.iota(np.int32, min(m, n)))
     return made, jnp.moveaxis(taus, 0, -1)
 
 
@@ -149,7 +150,7 @@ def _product(x: Any, taus: Any) -> Any:
         product = jnp.einsum("...i,...ij->...j", vector, q)
         return q - tau[..., None, None] * vector[..., :, None] * product[..., None, :], None
 
-    made, _ = lax.scan(step, start, lax.iota(np.int32, taus.shape[-1]), reverse=True)
+    made, _ = scan(step, start, lax.iota(np.int32, taus.shape[-1]), reverse=True)
     return made
 
 
@@ -167,7 +168,7 @@ def _foreign(site: Site, *xs: Any) -> Any:
         input_layouts=layouts,
         output_layouts=results,
     )
-    return tuple(call(*xs, **flags))
+    return over(axes_of(xs), tuple(call(*xs, **flags)))
 
 
 def _geqrf(site: Site, x: Any) -> Any:
@@ -187,7 +188,7 @@ def _geqrf(site: Site, x: Any) -> Any:
         bad = jnp.where((diagonal == 0).any(-1) | kept.any(-1), np.nan, 0).astype(diagonal.dtype)
         _, (factors, taus) = jax.jvp(lambda x: _reflectors(x, diagonal), primals, tangents)
         zero = jnp.sum(tangents[0], (-2, -1)) * bad  # linear in the tangent
-        return made, (factors + zero[..., None, None], taus + zero[..., None])
+        return made, like(made, (factors + zero[..., None, None], taus + zero[..., None]))
 
     return call(x)
 

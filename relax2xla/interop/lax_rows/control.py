@@ -25,33 +25,44 @@ from relax2xla.interop.lax_rows.site import (
 from relax2xla.interop.lax_rows.sorting import RULES as SORTING
 from relax2xla.ir import Attrs, Call, Expr, TensorStructInfo
 from relax2xla.vm.pjrt.own_derivatives import RULES as OWN_DERIVATIVES
+from relax2xla.vm.pjrt.varying import axes_of, is_mapped, over, settled
 
 #: A round of a loop.
 Step = Callable[[Sequence[Any]], list[Any]]
 
 
 def _if(site: Site, pred: Any, true: Region, false: Region) -> Any:
-    return lax.cond(pred, *_alike(site, [true, false]))
+    return lax.cond(pred, *_alike(site, pred, [true, false]))
 
 
 def _case(site: Site, index: Any, *branches: Region) -> Any:
     last = len(branches) - 1
     index = jnp.where((index < 0) | (index > last), last, index)
-    return lax.switch(index, _alike(site, branches))
+    return lax.switch(index, _alike(site, index, branches))
 
 
-def _alike(site: Site, branches: Sequence[Region]) -> Sequence[Callable[[], Any]]:
-    """Branches whose results have the same dtypes, where a policy lowers those of some."""
+def _alike(site: Site, index: Any, branches: Sequence[Region]) -> Sequence[Callable[[], Any]]:
+    """Branches whose results have the same types.
+
+    A policy may lower those of some, and devices may differ in what they give, or in which they
+    take.
+    """
     made: list[Callable[[], Any]] = [lambda b=b: b() for b in branches]
     low = site.runner.dtype
-    if low is None:
+    if low is None and not is_mapped():
         return made
 
     def common(*xs: Any) -> Any:
         return low if any(x.dtype == low for x in xs) else xs[0].dtype
 
-    wanted = jax.tree.map(common, *(jax.eval_shape(b) for b in made))
-    return [lambda b=b: jax.tree.map(lax.convert_element_type, b(), wanted) for b in made]
+    types = [jax.eval_shape(b) for b in made]
+    wanted = jax.tree.map(common, *types)
+    axes = jax.tree.map(lambda *xs: axes_of((index, xs)), *types)
+
+    def cast(x: Any, dtype: Any, axes: frozenset[Any]) -> Any:
+        return over(axes, lax.convert_element_type(x, dtype))
+
+    return [lambda b=b: jax.tree.map(cast, b(), wanted, axes) for b in made]
 
 
 def _while(site: Site, *operands: Any) -> Any:
@@ -73,14 +84,19 @@ def _while(site: Site, *operands: Any) -> Any:
         made = body.several(*full(carry))
         return [made[i] for i in live]
 
-    start, step = _settled([jnp.asarray(init[i]) for i in live], once, site.runner.dtype)
+    def goes_on(carry: Sequence[Any]) -> Any:
+        return condition(*full(carry))
+
     rounds = _rounds(site.call, condition, body)
+    start, step = _settled([jnp.asarray(init[i]) for i in live], once, site.runner.dtype)
+    # Where devices stop in different rounds, they have other values from then on.
+    step, start = settled(step, start, goes_on if rounds is None else None)
     if draws_here(condition, body):
-        end = _drawing_while(start, step, lambda carry: condition(*full(carry)), rounds)
+        end = _drawing_while(start, step, goes_on, rounds)
     elif rounds is not None and live:
         end, _ = lax.scan(lambda carry, _: (step(carry), None), start, None, length=rounds)
     else:
-        end = lax.while_loop(lambda carry: condition(*full(carry)), step, start)
+        end = lax.while_loop(goes_on, step, start)
     return site.result(full(end))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from relax2xla.interop.lax_rows.site import Region, Rule, Site, with_derivative_of
+from relax2xla.vm.pjrt.varying import scan
 
 
 def narrow(index: Any) -> Any:
@@ -145,7 +146,7 @@ def _one_by_one(
         return [c.at[place].set(n) for c, n in zip(carry, new, strict=True)], None
 
     flat_updates = [jnp.ravel(u) for u in updates]
-    made, _ = lax.scan(step, held, (jnp.ravel(places), *flat_updates))
+    made, _ = scan(step, held, (jnp.ravel(places), *flat_updates))
     return [m[:size].reshape(np.shape(x)) for m, x in zip(made, xs, strict=True)]
 
 

@@ -17,6 +17,7 @@ from jax.core import Tracer
 
 from relax2xla.interop.lax_rows.arithmetic import BINARY
 from relax2xla.interop.lax_rows.site import Region, Rule, Site, vectorised, with_derivative_of
+from relax2xla.vm.pjrt.varying import scan
 
 _MONOIDS: dict[str, Any] = {
     "add": lax.reduce_sum,
@@ -179,7 +180,7 @@ def _scan(site: Site, *operands: Any) -> Any:
         made = region.several(*item, *carry)
         return tuple(made[outputs:]), made[:outputs]
 
-    carry, made = lax.scan(
+    carry, made = scan(
         step,
         tuple(map(jnp.asarray, arrays[inputs:])),
         tuple(xs),

@@ -24,6 +24,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.ir.struct_info import StructInfo
+from relax2xla.vm.pjrt.varying import like
 
 Rule = Callable[..., Any]
 
@@ -209,5 +210,10 @@ def vectorised(f: Callable[..., Any], *xs: Any) -> Any:
 def with_derivative_of(fast: Callable[..., Any], smooth: Callable[..., Any]) -> Callable[..., Any]:
     """``fast``, whose derivatives are those of ``smooth``, an equal function."""
     made = jax.custom_jvp(fast)
-    made.defjvp(lambda primals, tangents: jax.jvp(smooth, primals, tangents))
+
+    @made.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        outs, ways = jax.jvp(smooth, primals, tangents)
+        return outs, like(outs, ways)
+
     return made

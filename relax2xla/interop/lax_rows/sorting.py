@@ -18,6 +18,7 @@ from relax2xla.interop.lax_rows.arithmetic import total_order
 from relax2xla.interop.lax_rows.site import Region, Rule, Site, short_name, vectorised
 from relax2xla.ir import Binding, BindingBlock, Call, Constant, Expr, Function, SeqExpr
 from relax2xla.ir.rewrite import bindings_of
+from relax2xla.vm.pjrt.varying import scan
 
 
 def _sort(site: Site, *operands: Any) -> Any:
@@ -130,7 +131,7 @@ def _by_network(region: Region, xs: Sequence[Any], axis: int) -> Any:
         keeps = before(order, other) == (rising == lower)
         return jnp.where(keeps, order, other), None
 
-    order, _ = lax.scan(stage, order, jnp.asarray(stages, np.int32))
+    order, _ = scan(stage, order, jnp.asarray(stages, np.int32))
     return jnp.moveaxis(order[..., :count], -1, axis)
 
 

@@ -23,6 +23,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.interpreters.partial_eval import DynamicJaxprTracer
 from jaxlib.mlir import ir
 
+from relax2xla.vm.pjrt import varying
 from relax2xla.vm.pjrt.jit import inline
 
 #: A program with calls in the place of the module that is lowered: its results on values.
@@ -85,7 +86,7 @@ def _(*args: Any, held: Held) -> Sequence[Any]:
 
 @_held_p.def_abstract_eval
 def _(*avals: Any, held: Held) -> Sequence[Any]:
-    return held.outputs
+    return varying.outputs_on(avals, held.outputs)
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, held: Held) -> tuple[Any, Any]:

@@ -27,7 +27,7 @@ from relax2xla.errors import DeviceError
 from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.mlir import operations
 from relax2xla.stablehlo.shardings import without_shardings
-from relax2xla.vm.pjrt import compiler, xla
+from relax2xla.vm.pjrt import compiler, varying, xla
 
 # Versions of jaxlib whose dispatch is known to be as :func:`dispatcher` uses it.
 KNOWN_DISPATCH = ("0.10.", "0.11.", "0.12.")
@@ -156,8 +156,8 @@ _serial = itertools.count()
 
 
 @_program_p.def_abstract_eval
-def _program_abstract(*args: Any, program: str, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return outputs
+def _program_abstract(*args: Any, program: str, outputs: tuple[Any, ...]) -> Sequence[Any]:
+    return varying.outputs_on(args, outputs)
 
 
 @_program_p.def_impl

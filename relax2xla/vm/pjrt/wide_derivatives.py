@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+
+from relax2xla.vm.pjrt import varying
 
 #: Arrays to arrays.
 Function = Callable[..., Sequence[Any]]
@@ -97,6 +98,7 @@ def _tangents(
         linear = _linear_p.bind(
             *primals, *ways, forward=_known(forward), backward=_known(backward), count=count
         )
+        linear = varying.like([outs[i] for i in made], linear)
         found = dict(enumerate(found)) | dict(zip(made, linear, strict=True))
         return tuple(found.values())
     return tuple(found)
@@ -116,8 +118,7 @@ def _(*xs: Any, forward: Function, backward: Function, count: int) -> Sequence[A
 @_linear_p.def_abstract_eval
 def _(*avals: Any, forward: Function, backward: Function, count: int) -> Any:
     with jax.enable_x64(True):
-        made = jax.eval_shape(forward, *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals))
-    return [jax.core.ShapedArray(y.shape, y.dtype) for y in made]
+        return varying.results(forward, avals)
 
 
 def _jvp(
