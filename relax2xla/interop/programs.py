@@ -236,12 +236,14 @@ class Programs:
         from relax2xla.op.ccl import between_workers
         from relax2xla.op.shared.smooth import smooth_lowerings
         from relax2xla.vm.call.specialise import match, specialise, specialise_symbolic
+        from relax2xla.vm.code.size_bounds import check_ranges
 
         workers = workers_here()
         key = f"{workers}: " + "; ".join(map(show, infos))
         with self._lock:
             if key not in self._made:
                 env = match(self.name, self.params, infos)
+                check_ranges(self.name, self.entry.func, env)
                 platform = jax.default_backend()
                 passes = [p for p in self.executable.static if p.info.is_for(platform)]
                 mod, func, smooth = self.executable.mod, self.entry.func, smooth_lowerings()
@@ -461,6 +463,8 @@ def _updated(buffers: Any, new: Mapping[str, Any]) -> Any:
 
 def _array(value: Any, declared: TensorStructInfo, where: str) -> Any:
     """A value that has a shape and a dtype: arrays and traced values as they are."""
+    import jax
+
     from relax2xla.runtime.convert import to_host
     from relax2xla.vm.pjrt.jax_arguments import plain
     from relax2xla.vm.pjrt.xla import is_tracer
@@ -469,9 +473,20 @@ def _array(value: Any, declared: TensorStructInfo, where: str) -> Any:
     if is_tracer(value) or hasattr(value, "aval"):
         return value
     try:
+        if isinstance(value, list | tuple) and any(map(is_tracer, jax.tree.leaves(value))):
+            return _stacked(value, declared)
         return to_host(value, declared.dtype)
-    except CallError as e:
+    except (CallError, TypeError, ValueError) as e:
         raise CallError(f"{where}: {e}") from None
+
+
+def _stacked(value: Any, declared: TensorStructInfo) -> Any:
+    """A list of what JAX traces as the array that it is where nobody traces."""
+    import jax.numpy as jnp
+
+    array: Any = jnp.asarray(value)
+    # Numbers of Python take the declared dtype.
+    return array.astype(numpy_dtype(declared.dtype)) if array.weak_type else array
 
 
 def _declared(given: Any, declared: TensorStructInfo) -> str:

@@ -16,6 +16,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla.errors import CallError, UnsupportedError
+from relax2xla.interop.jax import extract_jax, from_jax
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -196,3 +197,41 @@ def test_running_statistics_stay_in_float32() -> None:
         want = getattr(module[1], name)
         np.testing.assert_allclose(buffers["1"][name], want, rtol=1e-2, atol=2e-3)
     assert np.asarray(buffers["1"]["num_batches_tracked"]) == 30
+
+
+def test_calls_that_do_not_fit_say_so_under_jit() -> None:
+    sizes = ({0: torch.export.Dim("b", min=2, max=64)},)
+    fn, params = rx.jax_function(Options(), (torch.from_numpy(X),), dynamic_shapes=sizes)
+    rows = [jnp.ones(5), jnp.ones(5)]
+    for f in (fn, jax.jit(fn)):
+        with pytest.raises(
+            CallError, match=r"has 65 as dimension 0 \(`.*`\), outside of the range"
+        ):
+            f(params, jnp.ones((65, 5)))
+        with pytest.raises(CallError, match=r"main: .*`x` has ndim 3, expected 2"):
+            f(params, [jnp.ones((6, 5))])
+        with pytest.raises(CallError, match=r"main: `x`: "):
+            f(params, [jnp.ones(5), jnp.ones(4)])
+        np.testing.assert_array_equal(f(params, rows), np.full((2, 5), 2))
+        np.testing.assert_array_equal(f(params, [[1, 2, 3, 4, 5.0]]), [[2, 4, 6, 8, 10]])
+
+
+def test_sizes_that_expressions_do_not_fit_are_named() -> None:
+    from jax import export
+
+    k, n = export.symbolic_shape("k, n")
+
+    def shape(*dims: Any) -> Any:
+        return jax.ShapeDtypeStruct(dims, "float32")
+
+    fn, params = extract_jax(from_jax(lambda p, y: p["w"] + y, {"w": shape(3, 4 * k, n)}, shape(n)))
+    for f in (fn, jax.jit(fn)):
+        assert f(params, {"w": jnp.ones((3, 8, 5))}, jnp.ones(5)).shape == (3, 8, 5)
+        message = r"main: the arguments do not fit dimension 1 \(4\*k\) of args\[0\]\['w'\]: div.*"
+        with pytest.raises(CallError, match=message + r"; given Tensor\(\(3, 6, 5\)"):
+            f(params, {"w": jnp.ones((3, 6, 5))}, jnp.ones(5))
+    less, none = extract_jax(from_jax(lambda x: x[:n].sum(), shape(n + 1)))
+    with pytest.raises(
+        CallError, match=r"dimension 0 \(n \+ 1\) of args\[0\]: expected value >= 1"
+    ):
+        less(none, jnp.ones(1))
