@@ -357,3 +357,34 @@ np.testing.assert_allclose(made, module(x).detach().numpy(), rtol=1e-5, atol=1e-
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_transformations_that_ask_for_rules_of_each_primitive_see_rows() -> None:
+    """Taylor series, and functions of sparse arrays."""
+    from jax.experimental.jet import jet
+    from jax.experimental.sparse import BCOO, sparsify
+
+    torch.manual_seed(0)
+    module, x = torch.nn.Linear(768, 1024).eval(), jnp.full((64, 768), 0.1)
+    fn, params = extract_jax(
+        from_exported_program(torch.export.export(module, (torch.randn(64, 768),)))
+    )
+    held = functools.partial(fn, params)
+    forms = {
+        "known": held,
+        "jitted": jax.jit(held),
+        "called": lambda x: jax.jit(fn)(params, x),
+    }
+
+    def cubed(f: Any) -> Any:
+        return lambda x: f(x) ** 3
+
+    wanted = jet(cubed(as_rows(held)), (x,), ((x, x),))
+    dense = as_rows(held)(x)
+    for name, f in forms.items():
+        close(jet(cubed(f), (x,), ((x, x),)), wanted, 1e-3)
+        close(jax.jit(lambda x, f=f: jet(cubed(f), (x,), ((x, x),)))(x), wanted, 1e-3)
+        for use_tracer in (False, True):
+            given = BCOO.fromdense(x)
+            close(sparsify(f, use_tracer=use_tracer)(given), dense, 1e-4)
+        assert calls(f, x) == of_network() // 2, name

@@ -13,11 +13,13 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import jax
 import jax.core
+from jax.experimental import jet
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters.partial_eval import DynamicJaxprTracer
@@ -53,6 +55,7 @@ class Held:
 
     def __call__(self, *args: Any) -> list[Any]:
         """The results, of arrays and of values that JAX traces."""
+        _tell_sparse()
         return _held_p.bind(*args, held=self)
 
     def __repr__(self) -> str:
@@ -134,6 +137,26 @@ def _on_cpu(ctx: Any, *args: Any, held: Held) -> Any:
     return calls(inlined, args)
 
 
+def _jet(primals: Sequence[Any], series: Sequence[Any], *, held: Held) -> tuple[Any, Any]:
+    return jet.jet(
+        lambda *xs: list(held.rows(*xs)), tuple(primals), tuple(series), factorial_scaled=False
+    )
+
+
+def _sparse(env: Any, *values: Any, held: Held) -> Sequence[Any]:
+    from jax.experimental.sparse import transform
+
+    return transform.sparsify_raw(lambda *xs: list(held.rows(*xs)))(env, *values)[0]
+
+
+def _tell_sparse() -> None:
+    """Give ``jax.experimental.sparse`` its rules, where somebody has loaded it."""
+    module: Any = sys.modules.get("jax.experimental.sparse.transform")
+    for name in ("sparse_rules_bcoo", "sparse_rules_bcsr"):
+        getattr(module, name, {}).setdefault(_held_p, _sparse)
+
+
+jet.jet_rules[_held_p] = _jet
 ad.primitive_jvps[_held_p] = _jvp
 batching.primitive_batchers[_held_p] = _batched
 mlir.register_lowering(_held_p, _in_rows)
