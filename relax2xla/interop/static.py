@@ -88,7 +88,7 @@ def _fits(value: Any, info: Any) -> bool:
         if isinstance(leaf, str) or callable(leaf) or np.shape(leaf) != known.shape:
             return False
         dtype = jax.dtypes.result_type(leaf)
-        if not jax.dtypes.issubdtype(dtype, jax.dtypes.extended):  # as those of typed keys
+        if not jax.numpy.issubdtype(dtype, jax.dtypes.extended):  # as those of typed keys
             dtype = jax.dtypes.canonicalize_dtype(dtype)
         if dtype != known.dtype:
             return False
