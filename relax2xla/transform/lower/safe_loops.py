@@ -2,9 +2,9 @@
 
 XLA asks of a ``while`` that begins and ends at constants how often it goes round. It takes what a
 round adds to the counter for a constant, and ends the process where that is the counter itself
-(``MatchTrivialLoopRange``, jaxlib 0.10 to 0.12), also where it becomes that once sums and calls are
-simplified. Twice the exclusive or with one is the same number, which XLA does not see through, and
-LLVM does.
+(``MatchTrivialLoopRange``, jaxlib 0.10.2; 0.12 does not), also where it becomes that once sums and
+calls are simplified. Twice the exclusive or with one is the same number, which XLA does not see
+through, and LLVM does.
 """
 
 from __future__ import annotations
