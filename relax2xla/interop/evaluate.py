@@ -47,10 +47,12 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.rewrite import bindings_of, post_order_deep
+from relax2xla.ir.traits import ComputesElements
 from relax2xla.stablehlo.draws import is_draw
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.prelude import ATTRIBUTE as PRELUDE
 from relax2xla.vm.pjrt.jit import inline_program
+from relax2xla.vm.pjrt.own_derivatives import of_elements
 from relax2xla.vm.pjrt.xla import aval
 
 #: Rows that compute in the program's own dtype, whatever the policy says.
@@ -180,6 +182,8 @@ class Evaluator:
         """How a row is evaluated whose operands are at hand."""
         site, operands = Site(call, self), self._operands(call.args)
         of = rule.prepare(site) if isinstance(rule, Prepared) else functools.partial(rule, site)
+        if isinstance(call.op, Op) and call.op.has(ComputesElements):
+            of = of_elements(of)
 
         def step(env: Mapping[Expr, Any]) -> Any:
             given = operands(env)
@@ -247,6 +251,8 @@ class Evaluator:
         try:
             if rule is None:
                 raise NoRule(OPAQUE.get(name, ""))
+            if call.op.has(ComputesElements):
+                rule = of_elements(rule)
             made = rule(_Policy(call, self, args) if self.dtype else Site(call, self), *args)
         except _REFUSALS as e:
             return self._refused(call, args, span, e)

@@ -288,8 +288,8 @@ def gaps(mod: IRModule | Function, name: str = "main") -> list[Gap]:
 
 
 _RULE_LOST = (
-    "it has a derivative of its own, which modules of symbolic shapes do not have: that of its "
-    "rows is another one, or none"
+    "it has a derivative of its own, which the module has not (its shapes are symbolic, or the "
+    "rule cannot be traced alone): that of its rows may be another one, or none"
 )
 _OF_VALUES = "its size depends on values, which have to be known where JAX traces the function"
 

@@ -19,7 +19,7 @@ from typing import Final
 STOP_GRADIENT: Final = "relax2xla.stop_gradient"
 CUSTOM_JVP: Final = "relax2xla.custom_jvp"
 CUSTOM_VJP: Final = "relax2xla.custom_vjp"
-# A function whose rule cannot be traced: its values are known, and its derivative is an error.
+# A function whose rule is not written out once more: its derivative is an error.
 UNKNOWN: Final = "relax2xla.unknown_derivative"
 OWN_DERIVATIVES: Final = frozenset({STOP_GRADIENT, CUSTOM_JVP, CUSTOM_VJP, UNKNOWN})
 # The attribute of a function with the names of such functions whose rules its module has not.

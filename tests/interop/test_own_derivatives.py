@@ -162,7 +162,7 @@ def test_operators_take_the_place_of_rows() -> None:
     assert len(mod.functions) == 1
 
 
-def test_a_rule_that_cannot_be_traced_is_an_error_of_the_derivative() -> None:
+def test_gaps_says_which_rules_cannot_be_traced() -> None:
     @jax.custom_vjp
     def f(x: Any) -> Any:
         return x * 2
@@ -171,10 +171,25 @@ def test_a_rule_that_cannot_be_traced_is_an_error_of_the_derivative() -> None:
         raise NotImplementedError
 
     f.defvjp(lambda x: (f(x), None), backward)
+    mod = from_jax(f, X)
+    assert [gap.op for gap in gaps(mod)] == ["f"]
+    same(jax.grad(one(again(mod)))(X), 2 * jnp.cos(jnp.arange(5.0)))
+
+
+def test_rules_are_written_out_for_some_derivatives() -> None:
+    f = again(from_jax(lambda x: jax.nn.softplus(x), jnp.float32(1)))
+    for _ in range(3):
+        f = jax.grad(f)
+    f(jnp.float32(1))
+    with pytest.raises(UnsupportedError, match="such rules for 3 derivatives"):
+        jax.grad(f)(jnp.float32(1))
+
+
+def test_what_computes_elements_has_its_own_derivative() -> None:
+    f = lambda x: lax.cumlogsumexp(x, 0)  # noqa: E731
     g = again(from_jax(f, X))
-    same(g(X), 2 * X)
-    with pytest.raises(UnsupportedError, match="a rule of its own is not known"):
-        jax.grad(one(g))(X)
+    same(jax.jvp(g, (X,), (X,))[1], jax.jvp(f, (X,), (X,))[1])
+    same(jax.grad(one(g))(X), jax.grad(one(f))(X))
 
 
 def test_of_symbolic_shapes_gaps_says_what_is_lost() -> None:

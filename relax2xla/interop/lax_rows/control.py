@@ -24,7 +24,7 @@ from relax2xla.interop.lax_rows.site import (
 )
 from relax2xla.interop.lax_rows.sorting import RULES as SORTING
 from relax2xla.ir import Attrs, Call, Expr, TensorStructInfo
-from relax2xla.vm.pjrt.own_derivatives import RULES as OWN_DERIVATIVES
+from relax2xla.vm.pjrt.own_derivatives import rule_of
 from relax2xla.vm.pjrt.varying import axes_of, is_mapped, over, settled
 
 #: A round of a loop.
@@ -188,7 +188,7 @@ def _step(body: Region, expr: Expr, counter: int) -> int | None:
 
 def _composite(site: Site, *operands: Any) -> Any:
     arrays = [x for x in operands if not isinstance(x, Region)]
-    own = OWN_DERIVATIVES.get(site.attrs["name"])
+    own = rule_of(site.attrs["name"])
     if own is not None:
         decomposition = site.runner.named(site.attrs["decomposition"])
 

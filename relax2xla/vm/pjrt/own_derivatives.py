@@ -60,32 +60,34 @@ def lowered(
     With what it knows of its results, and the names of functions whose rules it has not.
     ``rules``: whether the program has such rules, as far as it can.
     """
+    lost: list[str] = []
+    own = _lowerings(lost, symbolic) if rules else None
     if symbolic:
-        lost: list[str] = []
-        own = _lowerings(lost) if rules else None
         made: Any = export.export(jitted, _override_lowering_rules=own)
         found = made(*args, **kwargs)
-        return found, found.out_avals, sorted(set(lost))
-    # As the option of export.export does it.
-    how = mlir.LoweringParameters(override_lowering_rules=_lowerings() if rules else None)
-    found = jitted.trace(*args, **kwargs).lower(_private_parameters=how)
-    return found, jax.tree.leaves(found.out_info), ()
+        results = found.out_avals
+    else:
+        # As the option of export.export does it.
+        how = mlir.LoweringParameters(override_lowering_rules=own)
+        found = jitted.trace(*args, **kwargs).lower(_private_parameters=how)
+        results = jax.tree.leaves(found.out_info)
+    return found, results, sorted(set(lost))
 
 
-def _lowerings(lost: list[str] | None = None) -> Any:
+def _lowerings(lost: list[str], symbolic: bool) -> Any:
     """How JAX lowers these primitives for a module, in the place of its own way.
 
-    ``lost``: where shapes are symbolic, for which JAX's composites are not made. It gets the names
-    of functions whose rules a module does not have then.
+    ``lost``: gets the names of functions whose rules the module does not have: those that cannot be
+    traced, and all of ``symbolic`` shapes, for which JAX's composites are not made.
     """
     (stop,) = (e.primitive for e in jax.make_jaxpr(lax.stop_gradient)(0.0).jaxpr.eqns)
-    stopped = mlir.lower_fun(_stopped if lost is None else _as_bits, multiple_results=False)
+    stopped = mlir.lower_fun(_as_bits if symbolic else _stopped, multiple_results=False)
     rules = (custom_jvp_call_p, CUSTOM_JVP), (custom_vjp_call_p, CUSTOM_VJP)
-    if lost is not None:
+    if symbolic:
         return (stop, stopped), *((p, _without_rule(p, lost)) for p, _ in rules)
     # Which solves with matrices whose gradients it stops.
     rules = *rules, (lax.linear_solve_p, CUSTOM_JVP)
-    return (stop, stopped), *((p, _lowered(p, name)) for p, name in rules)
+    return (stop, stopped), *((p, _lowered(p, name, lost)) for p, name in rules)
 
 
 def _plain(primitive: Primitive, params: Mapping[str, Any]) -> Callable[..., Values]:
@@ -111,11 +113,16 @@ def _as_bits(x: Any) -> Any:
 
 def _without_rule(primitive: Primitive, lost: list[str]) -> Callable[..., Any]:
     def form(*xs: Any, **params: Any) -> Values:
-        jaxpr = params["call_jaxpr"]
-        lost.append(getattr(jaxpr, "jaxpr", jaxpr).debug_info.func_name)
+        lost.append(_name(params))
         return _plain(primitive, params)(*xs)
 
     return mlir.lower_fun(form, multiple_results=True)
+
+
+def _name(params: Mapping[str, Any]) -> str:
+    """The function's name."""
+    jaxpr = params.get("call_jaxpr")
+    return getattr(jaxpr, "jaxpr", jaxpr).debug_info.func_name if jaxpr else "linear_solve"
 
 
 def _pushed(call: Callable[..., Values], xs: Values, tangents: Values) -> Values:
@@ -134,12 +141,12 @@ def _pulled(call: Callable[..., Values], xs: Values, cotangents: Values) -> Valu
     return [*made, *(c for c, x in zip(back, xs, strict=True) if _has_derivative(x))]
 
 
-def _lowered(primitive: Primitive, name: str) -> Callable[..., Any]:
+def _lowered(primitive: Primitive, name: str, lost: list[str]) -> Callable[..., Any]:
     """A lowering to the composite ``name``, by what JAX knows of ``primitive``."""
     rule = _pushed if name == CUSTOM_JVP else _pulled
 
     def form(*xs: Any, **params: Any) -> Values:
-        known = _DEPTH.get() <= ORDERS
+        depth = _DEPTH.get()
 
         # What the function closes over comes first. JAX refuses to differentiate by that.
         fixed = params.get("num_consts", 0)
@@ -159,10 +166,13 @@ def _lowered(primitive: Primitive, name: str) -> Callable[..., Any]:
             xs, more = given[: about["operands"]], given[about["operands"] :]
             return [*plain(*xs), *rule(call, xs, more)]
 
-        # Whatever a rule may raise: nobody may ever ask for the derivative.
+        # Whatever a rule raises that is traced where nobody asked for it.
         with contextlib.suppress(Exception):
-            if known:
+            if depth <= ORDERS:
                 return lax.composite(both, name)(*xs, *more, **about)[: about["results"]]
+        if depth == 1:
+            lost.append(_name(params))
+            return plain(*xs)
         return lax.composite(lambda *xs, **_: plain(*xs), UNKNOWN)(*xs, **about)
 
     lower = mlir.lower_fun(form, multiple_results=True)
@@ -178,6 +188,30 @@ def _lowered(primitive: Primitive, name: str) -> Callable[..., Any]:
 
 
 # ---- back to functions
+_OF_ELEMENTS: contextvars.ContextVar[bool] = contextvars.ContextVar("of_elements", default=False)
+
+
+def of_elements(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """``rule`` of a row with a computation for each element, in which functions have no rules.
+
+    JAX's are for all elements together, and that of two infinities, say, is no number.
+    """
+
+    def computed(*args: Any) -> Any:
+        token = _OF_ELEMENTS.set(True)
+        try:
+            return rule(*args)
+        finally:
+            _OF_ELEMENTS.reset(token)
+
+    return computed
+
+
+def rule_of(name: str) -> Callable[..., Values] | None:
+    """How the results of a composite of this name are derived here; None: as those of its rows."""
+    return None if _OF_ELEMENTS.get() else RULES.get(name)
+
+
 def _stopped_again(call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) -> Values:
     return [lax.stop_gradient(x) for x in xs]
 
@@ -256,8 +290,7 @@ def _unknown(call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) 
     def _(primals: Any, tangents: Any) -> Any:
         raise UnsupportedError(
             "the derivative of a function of JAX that has a rule of its own is not known: modules "
-            f"have these rules for {ORDERS} derivatives, and none that cannot be traced "
-            "(differentiate the function itself to see why)"
+            f"have such rules for {ORDERS} derivatives; differentiate the function itself"
         )
 
     return made(*xs)
