@@ -171,9 +171,26 @@ def test_gaps_says_which_rules_cannot_be_traced() -> None:
         raise NotImplementedError
 
     f.defvjp(lambda x: (f(x), None), backward)
-    mod = from_jax(f, X)
-    assert [gap.op for gap in gaps(mod)] == ["f"]
-    same(jax.grad(one(again(mod)))(X), 2 * jnp.cos(jnp.arange(5.0)))
+
+    @jax.custom_jvp
+    def g(x: Any) -> Any:
+        return x * 2
+
+    @g.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        shape = jax.ShapeDtypeStruct(X.shape, X.dtype)
+        checked = lax.cond(
+            primals[0].sum() > 0,
+            lambda x: jax.pure_callback(lambda x: x, shape, x),
+            lambda x: x,
+            tangents[0],
+        )
+        return g(*primals), checked
+
+    for name, h in (("f", f), ("g", g)):
+        mod = from_jax(h, X)
+        assert [gap.op for gap in gaps(mod)] == [name]
+        same(jax.grad(one(again(mod)))(X), 2 * jnp.cos(jnp.arange(5.0)))
 
 
 def test_rules_are_written_out_for_some_derivatives() -> None:

@@ -125,6 +125,17 @@ def _name(params: Mapping[str, Any]) -> str:
     return getattr(jaxpr, "jaxpr", jaxpr).debug_info.func_name if jaxpr else "linear_solve"
 
 
+def _calls_back(jaxpr: Any) -> bool:
+    """Whether a rule calls back into Python, as checks do: no module may have that."""
+    for e in jaxpr.eqns:
+        inner = [getattr(x, "jaxpr", x) for x in jax.tree.leaves(list(e.params.values()))]
+        if "callback" in e.primitive.name:
+            return True
+        if any(_calls_back(x) for x in inner if hasattr(x, "eqns")):
+            return True
+    return False
+
+
 def _pushed(call: Callable[..., Values], xs: Values, tangents: Values) -> Values:
     """The results, and their tangents."""
     given = _filled(tangents, xs, _no_tangent)
@@ -162,15 +173,19 @@ def _lowered(primitive: Primitive, name: str, lost: list[str]) -> Callable[..., 
         if not _smooth(xs) or not _smooth(results):
             return plain(*xs)
 
-        def both(*given: Any, **_: Any) -> Values:
+        def both(*given: Any) -> Values:
             xs, more = given[: about["operands"]], given[about["operands"] :]
             return [*plain(*xs), *rule(call, xs, more)]
 
         # Whatever a rule raises that is traced where nobody asked for it.
         with contextlib.suppress(Exception):
-            if depth <= ORDERS:
-                return lax.composite(both, name)(*xs, *more, **about)[: about["results"]]
+            made = jax.make_jaxpr(both)(*xs, *more)
+            if depth <= ORDERS and not _calls_back(made.jaxpr):
+                whole = jaxpr_as_fun(made)
+                composite = lax.composite(lambda *given, **_: whole(*given), name)
+                return composite(*xs, *more, **about)[: about["results"]]
         if depth == 1:
+            _DEPTH.set(0)  # The functions that it calls are as if it were not there.
             lost.append(_name(params))
             return plain(*xs)
         return lax.composite(lambda *xs, **_: plain(*xs), UNKNOWN)(*xs, **about)
