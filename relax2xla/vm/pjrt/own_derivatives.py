@@ -168,10 +168,12 @@ def _lowered(primitive: Primitive, name: str, lost: list[str]) -> Callable[..., 
 
         plain = _plain(primitive, params)
         results = jax.eval_shape(plain, *xs)
-        more = [jnp.zeros_like(x) for x in _smooth(xs if name == CUSTOM_JVP else results)]
-        about = {"operands": len(xs), "more": len(more), "results": len(results)}
         if not _smooth(xs) or not _smooth(results):
             return plain(*xs)
+        if depth > ORDERS:
+            return lax.composite(lambda *xs: plain(*xs), UNKNOWN)(*xs)
+        more = [jnp.zeros_like(x) for x in _smooth(xs if name == CUSTOM_JVP else results)]
+        about = {"operands": len(xs), "more": len(more), "results": len(results)}
 
         def both(*given: Any) -> Values:
             xs, more = given[: about["operands"]], given[about["operands"] :]
@@ -180,7 +182,7 @@ def _lowered(primitive: Primitive, name: str, lost: list[str]) -> Callable[..., 
         # Whatever a rule raises that is traced where nobody asked for it.
         with contextlib.suppress(Exception):
             made = jax.make_jaxpr(both)(*xs, *more)
-            if depth <= ORDERS and not _calls_back(made.jaxpr):
+            if not _calls_back(made.jaxpr):
                 whole = jaxpr_as_fun(made)
                 composite = lax.composite(lambda *given, **_: whole(*given), name)
                 return composite(*xs, *more, **about)[: about["results"]]
@@ -188,7 +190,7 @@ def _lowered(primitive: Primitive, name: str, lost: list[str]) -> Callable[..., 
             _DEPTH.set(0)  # The functions that it calls are as if it were not there.
             lost.append(_name(params))
             return plain(*xs)
-        return lax.composite(lambda *xs, **_: plain(*xs), UNKNOWN)(*xs, **about)
+        return lax.composite(lambda *xs: plain(*xs), UNKNOWN)(*xs)
 
     lower = mlir.lower_fun(form, multiple_results=True)
 

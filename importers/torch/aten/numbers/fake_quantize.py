@@ -91,11 +91,14 @@ def _rise(x: Expr, slope: Expr) -> Expr:
     return R.multiply(R.subtract(x, R.grad.no_grad(x)), slope)
 
 
+def _through(x: Expr, within: Expr) -> Expr:
+    """0, through which the gradient of ``x`` passes where ``within``."""
+    return R.where(within, R.subtract(x, R.grad.no_grad(x)), scalar(0, dtype_of(x)))
+
+
 def _passing(ctx: Context, made: Expr, x: Expr, within: Expr) -> Expr:
     """``made``, through which the gradient of ``x`` passes where ``within``."""
-    x = ctx.emit(x)
-    step = R.where(within, R.subtract(x, R.grad.no_grad(x)), scalar(0, dtype_of(x)))
-    return R.grad.differentiate_as(made, R.add(made, step))
+    return R.grad.differentiate_as(made, R.add(made, _through(ctx.emit(x), within)))
 
 
 def _masked(
@@ -209,11 +212,7 @@ def _learnt(
 ) -> Expr:
     """The values of ``forward``, with the derivatives that ``slopes`` has."""
     made, dtype = forward.values(ctx), dtype_of(forward.x)
-    step = R.where(
-        slopes.within(),
-        R.subtract(forward.x, R.grad.no_grad(forward.x)),
-        scalar(0, dtype),
-    )
+    step = _through(forward.x, slopes.within())
     for what, slope in (
         (scale, slopes.by_scale(ctx, slopes.values(ctx))),
         (zero_point, slopes.by_zero_point(ctx)),
