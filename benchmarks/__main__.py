@@ -49,6 +49,7 @@ _SOME = (
     "quantised",
     "jax_functions",
     "jax_training",
+    "training",
 )
 
 

@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
 from typing import Any
 
 # One core for everybody: the process before any runtime starts its threads.
@@ -109,13 +110,16 @@ def _alone(name: str, rounds: int) -> None:
     sys.stdout.write(f"{json.dumps(times['eager'])}\n")
 
 
-def main(quick: bool = False) -> None:
-    """Print the table."""
+def main(quick: bool = False, only: Sequence[str] = ()) -> None:
+    """Print the table; ``only`` are patterns of the names of steps."""
+    names = [name for name in CASES if not only or any(fnmatch(name, each) for each in only)]
+    if not names:
+        sys.exit(f"no step is called {' or '.join(only)}; there are: {', '.join(CASES)}")
     torch.set_num_threads(1)
     titles = ["step", "relax2xla ms", *PEERS, "eager alone", *(f"ratio to {v}" for v in PEERS)]
     print(f"| {' | '.join((*titles, 'to eager alone'))} |")
     print("|---" * (len(titles) + 1) + "|")
-    for name in CASES:
+    for name in names:
         torch.compiler.reset()
         rounds = 3 if quick else 20
         with warnings.catch_warnings():
