@@ -93,6 +93,7 @@ from relax2xla.transform.lower.legalize import LegalizeOps as LegalizeOps
 from relax2xla.transform.lower.objects_to_arrays import ObjectsToArrays as ObjectsToArrays
 from relax2xla.transform.lower.one_device import OneDevice as OneDevice
 from relax2xla.transform.lower.origins import RestoreOperators as RestoreOperators
+from relax2xla.transform.lower.ragged_dots import ExpandRaggedDots as ExpandRaggedDots
 from relax2xla.transform.lower.recover_reshape import RecoverReshape as RecoverReshape
 from relax2xla.transform.lower.rewrite_dataflow_reshape import (
     RewriteDataflowReshape as RewriteDataflowReshape,

@@ -47,12 +47,13 @@ from relax2xla.transform.core import Pass, run_alone, run_on_function
 from relax2xla.transform.export import is_high, lowered
 from relax2xla.transform.lower.kernels import is_kernel_call, prim_funcs
 from relax2xla.transform.lower.legalize import LegalizeStatic, Lowering
+from relax2xla.transform.lower.ragged_dots import ExpandRaggedDots
 from relax2xla.transform.lower.safe_division import ShieldDivisions
 from relax2xla.transform.lower.safe_loops import ShieldCounters
 from relax2xla.transform.lower.workers import WORKERS, as_manual
 
-# What keeps rows from ending the process while XLA compiles them.
-SHIELDS: Final[Sequence[Pass]] = (ShieldDivisions(), ShieldCounters())
+# What XLA cannot compile as it stands, or would end the process of.
+FOR_XLA: Final[Sequence[Pass]] = (ExpandRaggedDots(), ShieldDivisions(), ShieldCounters())
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def specialise_symbolic(
         )
     func = _Static(env).function(_bind_known(func, known, env))
     kernels = prim_funcs(mod)
-    to_rows = (LegalizeStatic(lowerings, kernels, symbolic=True), *SHIELDS)
+    to_rows = (LegalizeStatic(lowerings, kernels, symbolic=True), *FOR_XLA)
     legal, outputs, tree = _flatten_results(run_on_function(to_rows, func, name, kernels))
     legal = Function([p for p in legal.params if _is_device(p)], legal.body)
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
@@ -189,7 +190,7 @@ def _specialise(
         mod = mod.replace({**mod.functions, **beside})
     check_sizes(func, name)
     # What makes rows of a static function, and of the functions that it calls.
-    to_rows = (LegalizeStatic(lowerings, kernels), *SHIELDS)
+    to_rows = (LegalizeStatic(lowerings, kernels), *FOR_XLA)
     legal, outputs, tree = _flatten_results(run_on_function(to_rows, func, name, kernels))
     params = [p for p in legal.params if _is_device(p)]
     attrs = {"global_symbol": "main", **_shardings(func, params, tree)}

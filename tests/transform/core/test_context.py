@@ -18,7 +18,7 @@ from relax2xla.transform.core.registry import _PASSES  # pyright: ignore[reportP
 from relax2xla.transform.pipeline import STATIC, Pipeline
 
 CHECKED = {"relax2xla.check": True}
-STEPS = ["LegalizeOps", "ShieldDivisions", "ShieldCounters"]
+STEPS = ["LegalizeOps", "ExpandRaggedDots", "ShieldDivisions", "ShieldCounters"]
 
 
 def network(symbolic: bool = False) -> IRModule:
@@ -116,7 +116,7 @@ def test_weights_that_are_not_lifted_are_constants() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["LegalizeOps", "LowerDistIR", "ShieldCounters", "ShieldDivisions"]
+    "name", ["ExpandRaggedDots", "LegalizeOps", "LowerDistIR", "ShieldCounters", "ShieldDivisions"]
 )
 def test_build_cannot_do_without(name: str) -> None:
     with (

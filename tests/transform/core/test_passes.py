@@ -160,7 +160,7 @@ def test_every_pass_leaves_its_module_alone(name: str) -> None:
     before, text = dict(mod.functions), mod.script()
     made = all_passes()[name]()
     # Those ask for rows.
-    shields = ("ShieldCounters", "ShieldDivisions")
+    shields = ("ExpandRaggedDots", "ShieldCounters", "ShieldDivisions")
     with PassContext(config={"relax2xla.check": made.info.name not in shields}):
         made(mod)
     assert dict(mod.functions) == before
