@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
-import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Callable, Sequence
@@ -20,6 +17,7 @@ import relax2xla as rx
 from relax2xla import tir
 from relax2xla.errors import CallError
 from relax2xla.op import add, multiply, negative, permute_dims, reshape, sin
+from tests.processes import run_python
 
 T = rx.TensorStructInfo
 BASE = np.arange(12).reshape(3, 4) % 3
@@ -224,19 +222,6 @@ def test_first_calls_of_many_threads(dtype: str) -> None:
     assert all((r == results[0]).all() for r in results)
 
 
-def run_python(code: str, **environment: str) -> str:
-    """The output of a Python program in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 BUILD = """
 import numpy as np, jax, relax2xla as rx
 from relax2xla import op as R
@@ -274,8 +259,7 @@ def test_arrays_on_any_device_are_brought_to_the_machines() -> None:
         print("fine")
         """
     )
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
-    assert run_python(code, XLA_FLAGS=flags) == "fine\n"
+    assert run_python(code, devices=2) == "fine\n"
 
 
 def test_an_interrupt_while_compiling_leaves_the_function_usable() -> None:

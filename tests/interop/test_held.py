@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import subprocess
-import sys
 from typing import Any
 
 import jax
@@ -19,6 +16,7 @@ from relax2xla.frontend.torch import from_exported_program
 from relax2xla.interop.jax import extract_jax, from_jax, to_jax
 from relax2xla.kernels.products import FAMILY, Product, pays
 from relax2xla.vm.pjrt.native_calls import functions
+from tests.processes import run_python
 
 torch = pytest.importorskip("torch")
 
@@ -347,16 +345,7 @@ made = jax.jit(held)(spread)
 assert len(made.sharding.device_set) == 4
 np.testing.assert_allclose(made, module(x).detach().numpy(), rtol=1e-5, atol=1e-5)
 """
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "XLA_FLAGS": flags},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_python(code, devices=4)
 
 
 def test_transformations_that_ask_for_rules_of_each_primitive_see_rows() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,20 +12,13 @@ import pytest
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from tests.processes import run_python
+
 torch = pytest.importorskip("torch")
 
 
 def test_functions_between_two_devices() -> None:
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("mapped_functions.py"))],
-        env={**os.environ, "XLA_FLAGS": flags},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_python(str(Path(__file__).with_name("mapped_functions.py")), devices=2)
 
 
 def test_the_machines_program_on_a_mesh_of_one_device() -> None:

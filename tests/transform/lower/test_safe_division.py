@@ -9,11 +9,11 @@ import relax2xla as rx
 from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.transform.core import run_on_function
 from relax2xla.transform.lower.safe_division import ShieldDivisions
-from tests.transform.lower.alone import run_alone
+from tests.processes import run_python
 
 
 def test_relax_operators() -> None:
-    lines = run_alone(
+    lines = run_python(
         """
         import numpy as np
         import relax2xla as rx
@@ -30,12 +30,12 @@ def test_relax_operators() -> None:
             result = np.asarray(rx.VirtualMachine(rx.build(bb.get()), rx.cpu())["main"]())
             print(result[[0, 2]].tolist())
         """
-    )
+    ).splitlines()
     assert lines[:4] == ["[5, 3]", "[5, 3]", "[0, 1]", "[0, 1]"]
 
 
 def test_inside_regions_and_callees() -> None:
-    lines = run_alone(
+    lines = run_python(
         """
         import numpy as np
         import relax2xla as rx
@@ -66,7 +66,7 @@ def test_inside_regions_and_callees() -> None:
         a, b = rx.VirtualMachine(rx.build(mod), rx.cpu())["main"](np.array(True))
         print(a.tolist()[0], b.tolist()[0])
         """
-    )
+    ).splitlines()
     assert lines[0] == "3 1"
 
 

@@ -9,7 +9,7 @@ from relax2xla.ir import Call, Function
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.transform.core import run_on_function
 from relax2xla.transform.lower.safe_loops import ShieldCounters
-from tests.transform.lower.alone import run_alone
+from tests.processes import run_python
 
 LOOP = """
 func.func public @main(%v: tensor<i32>) -> (tensor<i32>, tensor<i32>) {
@@ -75,7 +75,7 @@ ADDED = {
 
 
 def test_no_counter_ends_the_process() -> None:
-    lines = run_alone(
+    lines = run_python(
         f"""
         import numpy as np
         import relax2xla as rx
@@ -86,7 +86,7 @@ def test_no_counter_ends_the_process() -> None:
             counter, other = rx.VirtualMachine(rx.build(mod))["main"](np.int32(100))
             print(int(counter), int(other) - 100)
         """
-    )
+    ).splitlines()
     assert lines[: len(ADDED)] == [f"{counter} {other}" for _, counter, other in ADDED.values()]
 
 

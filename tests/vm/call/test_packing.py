@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +22,7 @@ from relax2xla.vm.pjrt import xla
 from relax2xla.vm.pjrt.cache import DiskCache
 from relax2xla.vm.save import archive
 from relax2xla.vm.save.reader import SavedExecutable
+from tests.processes import run_python
 
 T = rx.TensorStructInfo
 Weights = dict[str, np.ndarray[Any, Any]]
@@ -326,12 +325,8 @@ print("done")
 """
 
 
-def test_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
-    monkeypatch.setenv("PYTHONPATH", str(Path(rx.__file__).resolve().parent.parent))
-    command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+def test_several_devices() -> None:
+    assert run_python(PROGRAM, devices=2) == "done\n"
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +10,7 @@ import pytest
 import relax2xla as rx
 from relax2xla.errors import DeviceError
 from relax2xla.transform.pipeline import PIPELINES, get_pipeline
+from tests.processes import run_python
 
 # Runs in a process of its own: XLA reads how many devices the host has when it starts.
 PROGRAM = """
@@ -91,18 +89,7 @@ print("done")
 
 def run(*command: str) -> None:
     """Run Python in a process whose host has four devices."""
-    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    root = Path(rx.__file__).resolve().parent.parent
-    done = subprocess.run(
-        [sys.executable, *command],
-        env={**env, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "done\n"
+    assert run_python(*command, devices=4) == "done\n"
 
 
 def test_several_devices() -> None:
