@@ -14,7 +14,7 @@ _ROOT = Path(relax2xla.__file__).resolve().parent.parent
 
 
 def run_python(*command: str, devices: int = 0, timeout: float = 300, **environment: str) -> str:
-    """What Python prints for arguments, or for a program (which may be indented): which must succeed.
+    """What Python prints for arguments, or for a program, which may be indented; it must succeed.
 
     devices: how many the process sees of the host; 0: as here
     """

@@ -90,6 +90,34 @@ def test_regions_in_each_other() -> None:
         from_stablehlo(nested(3000))
 
 
+def chain(depth: int, calls: int) -> str:
+    """``depth`` functions, each of which adds 1 and calls the next one so many times."""
+    scalar = "(tensor<f32>) -> tensor<f32>"
+    made = ["func.func public @main(%0: tensor<f32>) -> tensor<f32> {"]
+    for i in range(depth):
+        made += [f"%{j + 1} = call @f{i}(%{j}) : {scalar}" for j in range(calls)]
+        made += [f"return %{calls} : tensor<f32> }}"]
+        made += [f"func.func private @f{i}(%a: tensor<f32>) -> tensor<f32> {{"]
+        made += ["%one = stablehlo.constant dense<1.0> : tensor<f32>"]
+        made += ["%0 = stablehlo.add %a, %one : tensor<f32>"]
+    return "\n".join([*made, "return %0 : tensor<f32> }"])
+
+
+def test_functions_that_call_each_other() -> None:
+    """XLA makes copies of what is called, on its stack."""
+
+    def run(text: str, x: float) -> Any:
+        mod = from_stablehlo(text, raise_ops=False)
+        return rx.VirtualMachine(rx.build(mod), rx.cpu())["main"](np.float32(x))
+
+    assert run(chain(300, 1), 3) == 303  # those that are called once are part of their callers
+    assert run(chain(8, 2), 0) == sum(2**i for i in range(1, 9))
+    with pytest.raises(BudgetError, match="in each other more than 64 times"):
+        run(chain(70, 2), 3)
+    with pytest.raises(BudgetError, match="f29 is called 1073741824 times"):
+        run(chain(30, 2), 3)
+
+
 def test_brackets_that_mean_nothing() -> None:
     many = "([{<" * 1000
     limits.check_text(f'// {many}\nmodule attributes {{a = "{many}"}} {{}}'.encode())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
-from relax2xla.errors import UnsupportedError
+from relax2xla.errors import BudgetError, UnsupportedError
 from relax2xla.ir.traits import ComputesElements, OnlyWhole
 from relax2xla.stablehlo.codecs import read_any, read_attr, type_to_sinfo
 from relax2xla.stablehlo.locations import read_location
@@ -27,6 +28,7 @@ from relax2xla.stablehlo.untrusted.gate import (
     place_of,
     refuse,
 )
+from relax2xla.stablehlo.untrusted.limits import CALLS, OPERATIONS
 
 # A reference to a function, as text.
 _NAME: Final = re.compile(r'@("(?:[^"\\]|\\.)*"|[\w.$-]+)')
@@ -72,10 +74,14 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) 
                 names.append(_symbol(op))
         if "main" not in names:
             raise UnsupportedError("the program has no function main, where XLA begins")
-        graph: dict[str, set[str]] = {}
+        graph: dict[str, Counter[str]] = {}
+        nests: dict[str, int] = {}
         for op in calls:
-            graph.setdefault(_function(op), set()).update(_called(op))
-        _check_recursion(graph)
+            caller = _function(op)
+            graph.setdefault(caller, Counter()).update(_called(op))
+            nests[caller] = max(nests.get(caller, 0), _nest(op))
+        order = _check_depth(graph, nests)
+        _check_size(module, graph, order)
         if whole:
             _check_elements(whole, calls, graph)
         if not watched and math.prod(counts) == 1:
@@ -103,7 +109,7 @@ def _called(op: ir.Operation) -> set[str]:
 def _check_elements(
     whole: Iterable[ir.Operation],
     calls: Iterable[ir.Operation],
-    graph: Mapping[str, set[str]],
+    graph: Mapping[str, Iterable[str]],
 ) -> None:
     """UnsupportedError where the computation of an element has what XLA computes as a whole.
 
@@ -167,17 +173,59 @@ def _computations_of(op: ir.Operation) -> list[str]:
     return found
 
 
-def _check_recursion(graph: Mapping[str, set[str]]) -> None:
-    """UnsupportedError where a function calls itself, by itself or by way of others."""
-    order = TopologicalSorter(graph)
+def _check_depth(graph: Mapping[str, Iterable[str]], nests: Mapping[str, int]) -> list[str]:
+    """The functions, those that are called first; neither in a circle nor too many in each other.
+
+    ``graph``: the functions that each calls; ``nests``: in how many regions.
+    """
     try:
-        order.prepare()
+        order = list(TopologicalSorter(graph).static_order())
     except CycleError as e:
         cycle = " > ".join(e.args[1][::-1])
         raise UnsupportedError(
             f"the program's functions call each other in a circle ({cycle}), which XLA does not "
             "survive; use stablehlo.while"
         ) from None
+    depths: dict[str, int] = {}
+    for name in order:
+        inner = (depths[callee] for callee in graph.get(name, ()))
+        depths[name] = max(inner, default=0) + nests.get(name, 0)
+        if depths[name] > CALLS:
+            raise BudgetError(
+                f"{name}: calls and regions lie in each other more than {CALLS} times, which XLA "
+                "does not survive; have fewer functions, each of which does more"
+            )
+    return order
+
+
+def _check_size(module: ir.Module, graph: Mapping[str, Counter[str]], order: list[str]) -> None:
+    """BudgetError where calls of calls make a program of XLA's that no memory holds.
+
+    XLA makes each call a copy of what is called.
+    """
+    times = Counter({"main": 1})
+    for name in reversed(order):
+        for callee, count in graph.get(name, Counter()).items():
+            times[callee] += times[name] * count
+    if max(times.values()) == 1:
+        return
+    functions = (op.operation for op in module.body.operations if op.operation.name == "func.func")
+    made = sum(len(operations(f)) * times[_symbol(f)] for f in functions)
+    if made > OPERATIONS:
+        name, most = times.most_common(1)[0]
+        raise BudgetError(
+            f"{name} is called {most} times, and XLA copies what is called: {made} operations are "
+            f"more than {OPERATIONS}; use stablehlo.while"
+        )
+
+
+def _nest(op: ir.Operation) -> int:
+    """How many operations lie around one in its function, with itself."""
+    count, parent = 0, op
+    while parent is not None and parent.name != "func.func":
+        count += 1
+        parent = getattr(parent.parent, "operation", parent.parent)
+    return count
 
 
 def _symbol(op: ir.Operation) -> str:

@@ -21,6 +21,10 @@ from relax2xla.stablehlo.mlir import ir
 
 # XLA's own walks overflow their stack between 200 and 400.
 DEPTH: Final = 128
+# Calls in each other, of functions which may have regions of their own.
+CALLS: Final = 64
+# Operations of a program once each call is a copy of what it calls; they take 5 to 10 GB.
+OPERATIONS: Final = 500_000
 # Brackets of text in each other. MLIR's parser overflows its stack at several thousand; a region is
 # two of them.
 BRACKETS: Final = 1200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
@@ -43,6 +44,7 @@ from relax2xla.ir.traits import ShapedByValue
 from relax2xla.runtime.shape_tuple import ShapeTuple
 from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.specialise import static_program, with_main
+from relax2xla.stablehlo.untrusted.limits import CALLS
 from relax2xla.transform.core import Pass, run_alone, run_on_function
 from relax2xla.transform.export import is_high, lowered
 from relax2xla.transform.lower.kernels import is_kernel_call, prim_funcs
@@ -51,6 +53,7 @@ from relax2xla.transform.lower.ragged_dots import ExpandRaggedDots
 from relax2xla.transform.lower.safe_division import ShieldDivisions
 from relax2xla.transform.lower.safe_loops import ShieldCounters
 from relax2xla.transform.lower.workers import WORKERS, as_manual
+from relax2xla.transform.normal.inline import inline_calls
 
 # What XLA cannot compile as it stands, or would end the process of.
 FOR_XLA: Final[Sequence[Pass]] = (ExpandRaggedDots(), ShieldDivisions(), ShieldCounters())
@@ -154,7 +157,8 @@ def specialise_symbolic(
     legal = Function([p for p in legal.params if _is_device(p)], legal.body)
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
     functions.update(_callees(mod, name, legal, to_rows))
-    return Program(derived(mod, _with_one_main(functions)), outputs, tree, packer(tree))
+    functions = _shallow(mod, _with_one_main(functions))
+    return Program(derived(mod, functions), outputs, tree, packer(tree))
 
 
 def _specialise(
@@ -199,7 +203,8 @@ def _specialise(
         legal = as_manual(legal, [(name, size) for name, size in func.attrs[WORKERS]])
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
     functions.update(_callees(mod, name, legal, to_rows))
-    return Program(derived(mod, _with_one_main(functions)), outputs, tree, packer(tree))
+    functions = _shallow(mod, _with_one_main(functions))
+    return Program(derived(mod, functions), outputs, tree, packer(tree))
 
 
 def _shardings(func: Function, params: Sequence[Var], tree: Any) -> dict[str, Any]:
@@ -437,6 +442,35 @@ def _referenced(mod: IRModule, func: Function) -> list[GlobalVar]:
                         found[mod.get_global_var(value.op.name_hint)] = None
                     found.update(dict.fromkeys(called_by_symbol(mod, value)))
     return list(found)
+
+
+def _shallow(mod: IRModule, functions: dict[GlobalVar, Any]) -> dict[GlobalVar, Any]:
+    """The functions; where more call each other than XLA's stack holds, those that must be.
+
+    Then a function that is called once is part of its caller, which makes no program larger.
+    """
+    if len(functions) <= CALLS:
+        return functions
+    calls: Counter[str] = Counter()
+    bound: set[str] = set()
+    depths: dict[str, int] = {}
+    entry, *others = functions
+    for gvar in (*others, entry):  # what is called comes first
+        deepest = 0
+        for node in post_order_deep(functions[gvar]):
+            if isinstance(node, Call):
+                called = called_by_symbol(mod, node)
+                bound.update(g.name_hint for g in called)
+                if isinstance(node.op, GlobalVar):
+                    calls[node.op.name_hint] += 1
+                    called = [*called, node.op]
+                deepest = max(deepest, *(depths.get(g.name_hint, 0) for g in called), 0)
+        depths[gvar.name_hint] = 1 + deepest
+    if depths[entry.name_hint] <= CALLS:
+        return functions
+    once = {g.name_hint: functions[g] for g in others if calls[g.name_hint] == 1}
+    once = {name: f for name, f in once.items() if name not in bound}
+    return {g: inline_calls(f, once) for g, f in functions.items() if g.name_hint not in once}
 
 
 def _with_one_main(functions: dict[GlobalVar, Any]) -> dict[GlobalVar, Any]:
