@@ -309,7 +309,9 @@ class Normalizer:
             node, at, ready = stack.pop()
             if id(node) in done:
                 continue
-            if isinstance(node, LEAVES):
+            # What TVMScript has as an operand, a region of a row, stays one.
+            as_written = isinstance(node, Function) and node is not root and not self.specific
+            if as_written or isinstance(node, LEAVES):
                 done[id(node)] = node
                 continue
             known = None if node is root else self._frames[-1].known(node)

@@ -219,8 +219,8 @@ def sliced(x: Expr, parts: Sequence[tuple[int, int, int]]) -> Expr:
 def dynamic_strided_slice(x: Expr, begin: Expr, end: Expr, strides: Expr) -> StructInfo:
     """:func:`strided_slice` on every axis, with bounds that are tensors.
 
-    The result's sizes depend on data, so it runs on the virtual machine (unless the bounds are
-    constants).
+    The result's sizes depend on data, unless bounds are constants and those of ``x`` are known; it
+    runs on the virtual machine.
 
     x: (*s) of rank r, any dtype; begin, end, strides: (r,), int64
     result: a tensor of rank r, dtype of ``x``
@@ -231,22 +231,32 @@ def dynamic_strided_slice(x: Expr, begin: Expr, end: Expr, strides: Expr) -> Str
         size = known.dims[0] if known.dims else None
         if isinstance(size, int) and info.ndim not in (-1, size):
             raise OpError(f"`{name}` must have one entry an axis of `x`; got {show(known)}")
-    return tensor(None, info.dtype, info.ndim, info)
+    dims = None
+    if info.dims is not None and all(isinstance(d, int) for d in info.dims):
+        places = _constant_places(info.dims, begin, end, strides)
+        dims = None if places is None else tuple(len(range(*place)) for place in places)
+    return tensor(dims, info.dtype, info.ndim, info)
+
+
+def _constant_places(
+    shape: Sequence[Any], begin: Expr, end: Expr, strides: Expr
+) -> list[tuple[int, int, int]] | None:
+    """Where slices begin and end on each axis, and their steps; None if that is not constant."""
+    bounds = [constant_value(b) for b in (begin, end, strides)]
+    if any(b is None for b in bounds):
+        return None
+    columns = zip(*bounds, shape, strict=True)
+    if any(int(s) == 0 for s in bounds[2]):
+        raise OpError("a stride of dynamic_strided_slice must not be 0")
+    return [slice(int(b), int(e), int(s)).indices(d) for b, e, s, d in columns]
 
 
 @dynamic_strided_slice.legalize
 def _(x: Expr, begin: Expr, end: Expr, strides: Expr) -> Expr:
-    bounds = [constant_value(b) for b in (begin, end, strides)]
-    if any(b is None for b in bounds):
+    places = _constant_places(shape_of(x), begin, end, strides)
+    if places is None:
         raise LegalizeError(
             "dynamic_strided_slice with computed bounds has a result whose size depends on data; "
             "it runs on the virtual machine"
         )
-    shape = shape_of(x)
-    return sliced(
-        x,
-        [
-            slice(int(b), int(e), int(s)).indices(d)
-            for b, e, s, d in zip(*bounds, shape, strict=True)
-        ],
-    )
+    return sliced(x, places)

@@ -77,11 +77,15 @@ class MatchCastPair:
 
 
 class Scope:
-    """Names of one function or branch; ``symbols`` are the symbolic variables of a function."""
+    """Names of one function or branch; ``symbols`` are the symbolic variables of a function.
+
+    ``ended``: names that dataflow blocks before have kept to themselves.
+    """
 
     def __init__(self, parent: Scope | None, symbols: dict[str, tir.Var] | None = None) -> None:
         self.parent = parent
         self.names: dict[str, Any] = {}
+        self.ended: set[str] = set()
         if symbols is None:
             symbols = {} if parent is None else parent.symbols
         self.symbols = symbols
@@ -240,6 +244,12 @@ class Evaluator:
         known = [*self.outside, *NAMESPACES]
         scope: Scope | None = self.scope
         while scope is not None:
+            if node.id in scope.ended:
+                self.source.fail(
+                    node,
+                    f"{node.id!r} is visible only in its dataflow block; R.output({node.id}) at "
+                    "its end makes it visible behind it",
+                )
             known += [*scope.names, *scope.symbols]
             scope = scope.parent
         self.source.fail(node, f"undefined name {node.id!r}{suggestion(node.id, known)}")

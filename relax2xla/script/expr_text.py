@@ -55,7 +55,7 @@ class ExprPrinter(NodePrinter):
     module_name: str
 
     @abstractmethod
-    def print_local(self, func: ir.Function, name: str) -> None:
+    def print_local(self, func: ir.Function, name: str, inline: bool = False) -> None:
         """Write a function inside another one."""
 
     @abstractmethod
@@ -124,7 +124,7 @@ class ExprPrinter(NodePrinter):
                 return [self.operator(node)]
             case ir.Function():
                 name = self.names.define(node, "func")
-                self.print_local(node, name)
+                self.print_local(node, name, inline=True)
                 return [name]
             case ir.If():
                 name = self.names.define(node, "branch")

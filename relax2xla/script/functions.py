@@ -436,12 +436,16 @@ class FunctionParser(Evaluator):
             self.source.fail(node, f"the result of {op!r} is lost; assign it, as in `_ = ...`")
 
     def _local_function(self, node: ast.FunctionDef) -> None:
+        """A function that is bound to its name, or with ``private=True`` stands where this does."""
         decorator, flags = self.flags(node)
-        if getattr(decorator, "name", "") != "R.function" or flags.private:
+        if getattr(decorator, "name", "") != "R.function":
             self.source.fail(
                 node.decorator_list[0], "a local function is decorated with @R.function"
             )
         head = self.signature(node, flags, self.scope)
+        if flags.private:
+            self.scope.names[node.name] = self.function(head, None)
+            return
         var = self._make_var(node, node.name, head.struct_info())
         # In its own scope first: the function may call itself.
         self.scope.names[node.name] = var
@@ -482,6 +486,7 @@ class FunctionParser(Evaluator):
                     made[name] = before[name]
                 else:
                     del made[name]
+                    self.scope.ended.add(name)
 
     def _outputs(self, last: ast.stmt, bound: Mapping[str, ast.stmt]) -> list[ast.Name]:
         """What a dataflow block gives to the outside: of R.output, or used by a return."""

@@ -278,9 +278,10 @@ class _Printer(ExprPrinter):
         self.marks.lines(func, self.lines, start)
         self.head = []
 
-    def print_local(self, func: ir.Function, name: str) -> None:
-        """A function bound inside another one."""
-        self.decorate([] if func.is_pure else ["pure=False"])
+    def print_local(self, func: ir.Function, name: str, inline: bool = False) -> None:
+        """A function inside another one, bound or ``inline``: an operand as it stands."""
+        flags = [*(["private=True"] if inline else []), *([] if func.is_pure else ["pure=False"])]
+        self.decorate(flags)
         with self.names.scope():
             self.line(self.signature(func, name))
             with self.indented():

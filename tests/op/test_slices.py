@@ -54,6 +54,8 @@ def test_dynamic_strided_slice():
     bounds = [Constant(np.array(v)) for v in ([0, 3, -1], [2, 0, 9], [1, -2, 1])]
     made = op.dynamic_strided_slice(tensor((N, 4, 5)), *bounds)
     assert made.struct_info == TensorStructInfo(None, "float32", ndim=3)
+    known = op.dynamic_strided_slice(tensor(X.shape), *bounds)
+    assert known.struct_info.dims == X[0:2, 3:0:-2, -1:9:1].shape
     lower = op.dynamic_strided_slice.lowering
     assert lower is not None
     assert lower(tensor(X.shape), *bounds).struct_info.dims == X[0:2, 3:0:-2, -1:9:1].shape

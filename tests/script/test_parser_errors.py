@@ -42,11 +42,11 @@ ERRORS = [
     ("if o:\n    y = x\nreturn x", "an if needs an else", "if o:"),
     ("if o:\n    y = x\nelse:\n    z = x\nreturn x", "binds 'y', the other 'z'", "z = x"),
     ("if o:\n    return x\nelse:\n    y = x\nreturn x", "only at the end", "return x"),
-    ("with R.dataflow():\n    y = R.exp(x)\nreturn y", "undefined name 'y'", "y"),
+    ("with R.dataflow():\n    y = R.exp(x)\nreturn y", "'y' is visible only in its dataflow", "y"),
     ("with R.dataflow():\n    R.output(q)\nreturn x", "'q' is not bound in this", "q"),
     (
         "with R.dataflow():\n    a = R.exp(x)\n    b = R.exp(a)\n    R.output(b)\nreturn a",
-        "undefined name 'a'",
+        "R.output(a) at its end makes it visible behind it",
         "a",
     ),
     ("with open(x):\n    pass\nreturn x", "undefined name 'open'", "open"),

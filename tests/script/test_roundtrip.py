@@ -20,6 +20,7 @@ from relax2xla.ir.equal import assert_structural_equal
 from relax2xla.ir.lattice import held_shapes
 from relax2xla.script import from_source
 from relax2xla.script import relax as R
+from relax2xla.transform import LegalizeOps
 
 ODD_NAMES = [
     *("in", "lambda", "None", "True", "match", "a.b", "a b", "1x", "", "_", "__x", '"', "a\nb"),
@@ -441,3 +442,27 @@ def f(c: R.Tensor((), "bool"), x: R.Tensor((2,), "float32")) -> R.Object:
     again = func.script()
     assert_structural_equal(from_source(again), func)
     assert "n_1 = T.int64()" in again
+
+
+def test_regions_that_stand_in_calls_do_so_again() -> None:
+    """LegalizeOps leaves the function of a reduction where it is; a bound one stays bound."""
+    text = """
+@R.function
+def f(x: R.Tensor((4, 5), "float32")):
+    with R.dataflow():
+        @R.function
+        def twice(y: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+            return R.add(y, y)
+
+        a = R.sum(x, axis=1)
+        b = twice(R.max(x, axis=1))
+        out = R.add(a, b)
+        R.output(out)
+    return out
+"""
+    mod = LegalizeOps()(ir.IRModule({"f": from_source(text)}))
+    shown = mod.script(show_meta=True)
+    assert shown.count("@R.function(private=True)") == 2
+    again = from_source(shown)
+    assert_structural_equal(again, mod)
+    assert again.script(show_meta=True) == shown

@@ -1,7 +1,8 @@
 """What a block reads and writes, from the statements in it.
 
 Source of the semantics: TVM's ``GetBlockAccessRegion``. An index is taken over the loops inside
-the block; accesses of one buffer are united; what cannot be bounded is the whole axis.
+the block; accesses of one buffer are united; what cannot be bounded is the whole axis, and so is
+what an element of the block's own memory says.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ _Found: TypeAlias = dict[int, tuple[Buffer, list[_Box]]]
 class _Accesses:
     def __init__(self, memory: Mapping[Var, Buffer]) -> None:
         self.memory = dict(memory)
+        # What is there outside of the block as well, where its regions are read.
+        self.outside = frozenset(memory)
         self.matched: dict[Var, s.MatchBufferRegion] = {}
         self.reads: _Found = {}
         self.writes: _Found = {}
@@ -211,6 +214,8 @@ class _Accesses:
         if isinstance(e, Var):
             return domains.get(e, _Box(e, e))
         if isinstance(e, Call) and e.args:  # one without is a constant, such as T.vscale()
+            return _WHOLE
+        if isinstance(e, BufferLoad) and e.buffer.data not in self.outside:
             return _WHOLE
         kids = [done[id(c)] for c in e.children()]
         if all(k.low is k.high and k.low is c for k, c in zip(kids, e.children(), strict=True)):

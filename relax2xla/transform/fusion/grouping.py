@@ -306,7 +306,9 @@ class _Holder:
         """Parameters for what ``value`` reads; what it adds to the name of the function."""
         if isinstance(value, TupleGetItem):
             source = value.tuple_value
-            if source not in self._own:
+            if isinstance(source, Tuple):
+                self._param(source.fields[value.index])
+            elif source not in self._own:
                 fields = self._params.setdefault(source, {})
                 if isinstance(fields, dict) and value.index not in fields:
                     name = f"{getattr(source, 'name_hint', 'param')}_{value.index}"
@@ -455,7 +457,10 @@ class _Inside(Rewriter):
         if isinstance(b.value, TupleGetItem) and isinstance(fields, dict):
             self.env[b.var] = fields[b.value.index]
             return None
-        value = self.expr(b.value)
+        value = b.value
+        if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Tuple):
+            value = value.tuple_value.fields[value.index]
+        value = self.expr(value)
         kind = Var if result else DataflowVar
         var = kind(b.var.name_hint, b.var.struct_info_, b.var.span)
         self.env[b.var] = var

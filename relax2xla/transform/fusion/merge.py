@@ -104,7 +104,7 @@ class _Merging:
             read = {p.root() for v in used_vars(b.value) if (p := self.parts.get(v)) is not None}
             new.needs |= read
             self.parts[b.var] = new
-            if isinstance(b.value, Var) and read:
+            if isinstance(b, VarBinding) and isinstance(b.value, Var) and read:
                 # Another name for what a function gives: the function may give it as well.
                 (source,) = read
                 if source.codegen is not None:

@@ -240,6 +240,19 @@ def test_regions_are_those_of_the_loops_inside() -> None:
     assert "T.reads(B[0:16], A[vi])" in func.script()
 
 
+def test_what_memory_of_the_block_says_is_any_element() -> None:
+    func = body_of(
+        "for i in range(16):",
+        '    with T.block("b"):',
+        "        v = T.axis.spatial(16, i)",
+        '        at = T.alloc_buffer((1,), "int32", scope="local")',
+        "        at[0] = v // 2",
+        "        B[v] = A[at[0] + 1]",
+    )
+    assert "T.reads(A[0:16])" in func.script()
+    ir.assert_structural_equal(parse(func.script()), func)
+
+
 def test_a_value_in_reads() -> None:
     """TVM 0.25 keeps ``x: T.int32 = ...`` in memory, and says of blocks that they read it."""
     func = parse("""

@@ -9,14 +9,16 @@ import pytest
 
 import relax2xla
 from relax2xla import BlockBuilder, IRModule, TensorStructInfo, Var, const, op, te, tir, topi
+from relax2xla.analysis import check_well_formed
 from relax2xla.analysis.op_pattern import OpPatternKind, op_pattern_kind
 from relax2xla.errors import TransformError
-from relax2xla.ir import assert_structural_equal
+from relax2xla.ir import Tuple, TupleGetItem, assert_structural_equal
 from relax2xla.script import from_source
 from relax2xla.transform import (
     AnnotateTIROpPattern,
     FuseOps,
     FuseTIR,
+    LegalizeOps,
     PassContext,
     Sequential,
 )
@@ -202,3 +204,21 @@ def test_symbols_of_kernels_are_their_own() -> None:
     made = FuseOps()(AnnotateTIROpPattern()(bb.get()))
     (binding,) = made["main"].body.blocks[0].bindings
     assert list(binding.value.args) == [made["main"].params[0]]
+
+
+def test_a_field_of_a_tuple_that_stands_in_it_is_the_field() -> None:
+    bb = BlockBuilder()
+    x = Var("x", TensorStructInfo((4,), "float32"))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            y = bb.emit(op.sin(x))
+            z = bb.emit(TupleGetItem(Tuple([y, bb.emit(op.exp(y))]), 1))
+            result = bb.emit_output(op.negative(z))
+        bb.emit_func_output(result)
+    mod, given = bb.get(), np.linspace(-1, 1, 4, dtype="f")
+    fused = FUSE(LegalizeOps(to="kernels")(mod))
+    check_well_formed(fused)
+    kernels = [f for f in fused.functions.values() if isinstance(f, tir.PrimFunc)]
+    assert any("fused" in f.attrs.get("global_symbol", "fused") for f in kernels)
+    found = relax2xla.VirtualMachine(relax2xla.build(fused))["main"](given)
+    np.testing.assert_allclose(found, -np.exp(np.sin(given)), rtol=1e-6)

@@ -123,3 +123,17 @@ def test_the_cost_is_linear() -> None:
 
     seconds(20)
     assert seconds(2000) < 30 * max(seconds(200), 0.01)
+
+
+def test_a_cast_between_two_composites_keeps_them_apart() -> None:
+    bb = BlockBuilder()
+    x = Var("x", TensorStructInfo((3,)))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            cast = bb.match_cast(bb.emit(op.exp(x)), TensorStructInfo((3,)))
+            result = bb.emit_output(op.tanh(cast))
+        bb.emit_func_output(result)
+    mod = FuseOpsByPattern(PATTERNS)(bb.get())
+    merged = MergeCompositeFunctions()(mod)
+    check_well_formed(merged)
+    assert sum("Codegen" in f.attrs for f in merged.relax_functions().values()) == 2

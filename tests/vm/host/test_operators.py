@@ -104,6 +104,21 @@ def test_dynamic_strided_slice_runs() -> None:
         run(R.dynamic_strided_slice, x, *bounds[:2], np.array([0, 1]))
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_dynamic_strided_slice_of_constants_runs(declared: bool) -> None:
+    x = rx.Var("x", rx.TensorStructInfo((5, 4), "float32"))
+    bounds = [rx.const(np.array(v)) for v in ([4, 0], [-6, 3], [-2, 2])]
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x]):
+        y = R.dynamic_strided_slice(x, *bounds)
+        if declared:  # as TVM's text does, which knows the rank alone
+            y = builder.match_cast(y, rx.TensorStructInfo(None, "float32", ndim=2))
+        builder.emit_func_output(builder.emit(R.negative(y)))
+    given = np.arange(20, dtype=np.float32).reshape(5, 4)
+    found = rx.VirtualMachine(rx.build(builder.get()))["main"](given)
+    np.testing.assert_array_equal(found, -given[4::-2, 0:3:2])
+
+
 def test_properties_need_no_region() -> None:
     x = rx.Var("x", rx.TensorStructInfo(None, "float32"))
     builder = rx.BlockBuilder()

@@ -281,6 +281,8 @@ def _found(view: Strided, axes: Sequence[int]) -> _Operand | None:
         view = view.expanded(1)
     view = view.permuted(axes)
     batch, rows, heads, width = view.shape
+    if not view.size:
+        return None
     first = (batch, heads, rows, width)
     if view.is_all() and view.lies((heads * rows * width, width, rows * width, 1)):
         return _Operand(view.base, first, Lie(0), view.shape)

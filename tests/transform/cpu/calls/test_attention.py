@@ -239,6 +239,17 @@ def test_no_heads() -> None:
     same(mod)
 
 
+def test_no_elements() -> None:
+    """Without rows, or images, nothing is looked for."""
+    for shape in ((0, 4, 2, 8), (2, 0, 2, 8)):
+        q, k, v = (rx.Var(n, T(shape, "float32")) for n in "qkv")
+        builder = rx.BlockBuilder()
+        with builder.function("main", [q, k, v]):
+            builder.emit_func_output(builder.emit(R.nn.attention(q, k, v)))
+        x = np.zeros(shape, "f")
+        assert rx.VirtualMachine(rx.build(builder.get()))["main"](x, x, x).shape == shape
+
+
 def test_keys_that_lie_across() -> None:
     """As a product takes them, they are exchanged once."""
     mod = module(
