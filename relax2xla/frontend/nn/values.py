@@ -22,6 +22,7 @@ from relax2xla.ir import (
     Var,
     const,
 )
+from relax2xla.ir.rewrite import children
 
 IntExpr = int | tir.PrimExpr
 Size = int | str | tir.PrimExpr
@@ -294,6 +295,14 @@ def expr_of(value: Any, like: Any = None) -> Expr:
     raise TypeError(f"expected an nn.Tensor; got {type(value).__name__}")
 
 
+def _tensors(expr: Expr) -> list[Expr]:
+    """The operands of a call that are tensors, those of tuples among them."""
+    found: list[Expr] = []
+    for x in children(expr):
+        found += _tensors(x) if isinstance(x, Tuple) else [x]
+    return [x for x in found if isinstance(x.struct_info_, TensorStructInfo)]
+
+
 def wrap_nested(expr: Expr, name: str) -> Any:
     """``expr``, bound in the builder at work, as a Tensor; a tuple as a tuple of Tensors.
 
@@ -305,6 +314,13 @@ def wrap_nested(expr: Expr, name: str) -> Any:
         var = current_builder(name).emit(expr, name)
     info = var.struct_info_
     if isinstance(info, TensorStructInfo):
+        if info.dims is None:
+            given = ", ".join(str(x.struct_info_) for x in _tensors(expr)) or "what it is given"
+            raise TypeError(
+                f"{name}: the shape of the result is not known, as nothing shows that sizes of "
+                f"{given} fit. Write sizes that follow from each other with one symbol, or state "
+                "them: `bb.match_cast` before wrap_nested checks them at run time"
+            )
         return Tensor(_expr=var)
     if isinstance(info, TupleStructInfo):
         fields = range(len(info.fields))

@@ -349,6 +349,17 @@ def test_tensors() -> None:
         nn.Object(_expr=relax_op.null_value(), _name="x")
 
 
+def test_sizes_that_nothing_shows_to_fit_are_named() -> None:
+    class Model(nn.Module):
+        def forward(self, x: nn.Tensor):
+            up = nn.op.reshape(x, (x.shape[0] // 2 * 2, 2))
+            return nn.op.concat([x, up], 1)
+
+    spec = {"forward": {"x": nn.spec.Tensor(["n", 2], "float32")}}
+    with pytest.raises(TypeError, match=r"concat: the shape of the result is .*n // 2 \* 2"):
+        Model().export_tvm(spec)
+
+
 def test_python_operators() -> None:
     class Model(nn.Module):
         def forward(self, x: nn.Tensor):
