@@ -86,6 +86,16 @@ def check(dims: Iterable[Any], dtype: str, what: str) -> None:
     )
 
 
+def check_held(size: int, what: str) -> None:
+    """BudgetError where Python would hold more bytes than a sixteenth of memory, for ``what``.
+
+    Such a value is there as a whole, beside those that it is made of.
+    """
+    limit = memory() // (16 * _TIMES)
+    if size > limit:
+        raise BudgetError(f"{what}: {show(size)}; the limit is {show(limit)}. {RAISE}")
+
+
 def show(size: float) -> str:
     """Bytes for people."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from relax2xla import budget
 from relax2xla.dtypes import is_float, limits, numpy_dtype
 from relax2xla.errors import CallError
 from relax2xla.vm.host import regex
@@ -39,6 +40,12 @@ def _objects(values: Sequence[str], shape: Sequence[int]) -> Array:
     return made.reshape(tuple(shape))
 
 
+# Bytes of a short string of Python's, and of what points to it.
+_PIECE: Final = 64
+# What Python splits at without a delimiter; none is behind U+3000.
+_SPACES: Final = [c for c in map(chr, range(0x3001)) if c.isspace()]
+
+
 @host("relax.text.constant")
 def constant(values: Sequence[str], shape: Sequence[int]) -> Array:
     """The strings in their shape."""
@@ -47,9 +54,11 @@ def constant(values: Sequence[str], shape: Sequence[int]) -> Array:
 
 @host("relax.text.concat")
 def concat(x1: Any, x2: Any) -> Array:
-    """Element by element."""
-    made = np.asarray(strings(x1, "x1") + strings(x2, "x2"), object)
-    return made
+    """Element by element. BudgetError where they would be beyond memory: twice thirty times is."""
+    a, b = strings(x1, "x1"), strings(x2, "x2")
+    lengths = np.asarray(_each(a, len, np.int64) + _each(b, len, np.int64))
+    budget.check_held(int(lengths.sum()), "the strings of StringConcat")
+    return np.asarray(a + b, object)
 
 
 @host("relax.text.equal")
@@ -91,6 +100,11 @@ def normalize(
 def split(x: Any, delimiter: str = "", maxsplit: int = -1) -> tuple[Array, Array]:
     """Python's, with None for an empty delimiter."""
     array = strings(x, "x")
+    ends = [delimiter] if delimiter else _SPACES
+    counted = (sum(map(v.count, ends)) for v in array.reshape(-1).tolist())
+    most = 1 + max(counted, default=0)
+    most = most if maxsplit < 0 else min(most, maxsplit + 1)
+    budget.check_held(_PIECE * most * array.size, "the parts of StringSplit")
     parts = [v.split(delimiter or None, maxsplit) for v in array.reshape(-1).tolist()]
     width = max(map(len, parts), default=0)
     flat = [p for row in parts for p in (*row, *[""] * (width - len(row)))]
