@@ -2,7 +2,8 @@
 
 XLA and numpy answer sizes beyond all memory, or beyond 64 bits, by ending the process or by errors
 that name nothing; so sizes are compared with a budget first. It is generous: a value that XLA never
-holds as a whole may be larger than the machine's memory. ``RELAX2XLA_MEMORY_LIMIT`` (bytes, or such
+holds as a whole may be larger than the machine's memory. What a compiled program does hold may
+not. ``RELAX2XLA_MEMORY_LIMIT`` (bytes, or such
 as ``512G``) sets it, and :func:`use` does so for a process.
 """
 
@@ -29,16 +30,22 @@ _used: list[int] = []
 
 
 def memory() -> int:
-    """Bytes that one value, or what a program holds at once, may take.
+    """Bytes that one value may take. ValueError where the environment's limit is no size."""
+    stated = _stated()
+    return min(_TIMES * physical_memory() or MOST, MOST) if stated is None else stated
 
-    ValueError where the environment's limit is no size.
-    """
+
+def held() -> int:
+    """Bytes that a compiled program may hold at once: no more than there are, unless so stated."""
+    stated = _stated()
+    return physical_memory() or MOST if stated is None else stated
+
+
+def _stated() -> int | None:
     if _used:
         return _used[0]
     named = os.environ.get(_VARIABLE)
-    if named:
-        return min(parse_size(named), MOST)
-    return min(_TIMES * physical_memory() or MOST, MOST)
+    return min(parse_size(named), MOST) if named else None
 
 
 def size_text(count: float) -> str:

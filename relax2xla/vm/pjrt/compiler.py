@@ -123,10 +123,10 @@ def _check_memory(executable: Any) -> None:
     except Exception:  # jaxlib names no class for a platform that keeps no account
         return
     size = found.temp_size_in_bytes + found.output_size_in_bytes
-    if size > budget.memory():
+    if size > budget.held():
         raise BudgetError(
             f"the program takes {budget.show(size)} for its results and in between; the limit is "
-            f"{budget.show(budget.memory())}. {budget.RAISE}"
+            f"{budget.show(budget.held())}. {budget.RAISE}"
         )
 
 

@@ -25,9 +25,7 @@ def test_strings_that_double_end_before_memory_does(little: None) -> None:
     for _ in range(14):
         made = text.concat(made, made)
     assert [len(v) for v in made] == [2**15, 2**14]
-    with pytest.raises(
-        BudgetError, match="StringConcat: 96 KiB; the limit is 64 KiB"
-    ):
+    with pytest.raises(BudgetError, match="StringConcat: 96 KiB; the limit is 64 KiB"):
         text.concat(made, made)
 
 

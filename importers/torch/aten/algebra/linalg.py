@@ -227,16 +227,29 @@ def linalg_lu_solve(
     return lu_solve(ctx, lu, places, b, left, adjoint)
 
 
+def _factors_of_det(ctx: Context, A: Expr) -> tuple[Expr, Expr]:
+    """The factors and pivots that torch makes for a determinant, with which it differentiates.
+
+    They are those of the transposed matrix where that is real and its rows lie together.
+    """
+    x = ctx.emit(A)
+    (operand,) = ctx.node.all_input_nodes
+    if operand.meta["val"].is_contiguous() and not is_complex(x):
+        x = ctx.emit(transposed(x))
+    lu, pivots, _ = lu_factor(ctx, x)
+    return lu, pivots
+
+
 @aten("_linalg_det")
 def linalg_det(ctx: Context, A: Expr) -> tuple[Expr, Expr, Expr]:
-    lu, pivots, _ = lu_factor(ctx, ctx.emit(A))
+    lu, pivots = _factors_of_det(ctx, A)
     sign = sign_of(ctx, pivots, dtype_of(lu))
     return R.multiply(sign, R.prod(diagonal_of(ctx, lu), [ndim_of(lu) - 2])), lu, pivots
 
 
 @aten("_linalg_slogdet")
 def linalg_slogdet(ctx: Context, A: Expr) -> tuple[Expr, Expr, Expr, Expr]:
-    lu, pivots, _ = lu_factor(ctx, ctx.emit(A))
+    lu, pivots = _factors_of_det(ctx, A)
     last = ndim_of(lu) - 2
     entries = ctx.emit(diagonal_of(ctx, lu))
     size = ctx.emit(R.abs(entries))

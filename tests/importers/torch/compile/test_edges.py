@@ -168,3 +168,27 @@ def test_modes_of_torch_are_one() -> None:
     for mode in ("default", "reduce-overhead", "max-autotune"):
         compiled = torch.compile(torch.sin, backend="relax2xla", mode=mode)
         assert compiled(torch.zeros(2)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["det", "slogdet", "logdet"])
+@pytest.mark.parametrize("lies", ["rows", "columns", "batch", "computed", "complex"])
+def test_gradients_of_determinants(name: str, lies: str) -> None:
+    """Torch differentiates with the factors that its operator gives beside the value."""
+    shape = (3, 4, 4) if lies == "batch" else (4, 4)
+    dtype = torch.complex64 if lies == "complex" else torch.float32
+    start = torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    start = start + 4 * torch.eye(4)
+    start = start.mT if lies == "columns" else start
+
+    def function(a: torch.Tensor) -> torch.Tensor:
+        made = getattr(torch, name)(a @ a + a if lies == "computed" else a)
+        made = made[1] if name == "slogdet" else made
+        return made.abs().square().sum()
+
+    slopes: list[torch.Tensor] = []
+    for call in (function, torch.compile(function, backend="relax2xla")):
+        a = start.clone(memory_format=torch.preserve_format).requires_grad_()
+        call(a).backward()
+        assert a.grad is not None
+        slopes.append(a.grad)
+    torch.testing.assert_close(*slopes, rtol=1e-3, atol=1e-3)
