@@ -2,9 +2,9 @@
 
 XLA and numpy answer sizes beyond all memory, or beyond 64 bits, by ending the process or by errors
 that name nothing; so sizes are compared with a budget first. It is generous: a value that XLA never
-holds as a whole may be larger than the machine's memory. What a compiled program does hold may
-not. ``RELAX2XLA_MEMORY_LIMIT`` (bytes, or such
-as ``512G``) sets it, and :func:`use` does so for a process.
+holds as a whole may be larger than the machine's memory, what a compiled program does hold may not.
+``RELAX2XLA_MEMORY_LIMIT`` (bytes, or such as ``512G``) sets both, and :func:`use` does so for a
+process.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def check(dims: Iterable[Any], dtype: str, what: str) -> None:
     )
 
 
-def check_held(size: int, what: str) -> None:
+def check_on_host(size: int, what: str) -> None:
     """BudgetError where Python would hold more bytes than a sixteenth of memory, for ``what``.
 
     Such a value is there as a whole, beside those that it is made of.

@@ -7,7 +7,6 @@ writes something that the pipeline does not know. ``--only 'timm/*'`` takes some
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import os
 import statistics
@@ -19,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.chosen import chosen
+
 # Seconds that one architecture may take.
 LIMIT = 300.0
 # Ratios beyond this, either way, are worth a look.
@@ -29,7 +30,7 @@ def main(quick: bool = False, only: Sequence[str] | None = None) -> None:
     """Print a row for each architecture as it is done, and what is far from 1 at the end."""
     from benchmarks.from_torch.torch_models_zoo import ZOO
 
-    names = [n for n in ZOO if any(fnmatch.fnmatch(n, p) for p in only or ("*",))]
+    names = chosen(ZOO, only)
     far: list[str] = []
     print("| architecture | export ms | ONNX ms | export / ONNX |\n|---|---|---|---|")
     for name in names[:5] if quick else names:

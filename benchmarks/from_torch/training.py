@@ -18,7 +18,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatch
 from typing import Any
 
 # One core for everybody: the process before any runtime starts its threads.
@@ -28,6 +27,7 @@ if hasattr(os, "sched_setaffinity"):
 import torch
 from torch import nn
 
+from benchmarks.chosen import chosen
 from benchmarks.peers import pictures
 from benchmarks.timing import interleaved, ratio
 from examples.models import MODELS
@@ -112,7 +112,7 @@ def _alone(name: str, rounds: int) -> None:
 
 def main(quick: bool = False, only: Sequence[str] = ()) -> None:
     """Print the table; ``only`` are patterns of the names of steps."""
-    names = [name for name in CASES if not only or any(fnmatch(name, each) for each in only)]
+    names = chosen(CASES, only)
     if not names:
         sys.exit(f"no step is called {' or '.join(only)}; there are: {', '.join(CASES)}")
     torch.set_num_threads(1)

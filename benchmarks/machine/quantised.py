@@ -13,7 +13,6 @@ weights that it may fold, is the peer; it compiles for minutes.
 
 from __future__ import annotations
 
-import fnmatch
 import importlib
 import json
 import os
@@ -24,6 +23,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.chosen import chosen
 
 HOME = Path(__file__).parents[2] / "out/quantised"
 # Seconds that one row may take, and its rounds about.
@@ -37,7 +38,7 @@ ROWS = (
 
 def main(quick: bool = False, only: Sequence[str] | None = None) -> None:
     """Print a row for each model as it is done."""
-    rows = [r for r in ROWS if any(fnmatch.fnmatch(r, p) for p in only or ("*",))]
+    rows = chosen(ROWS, only)
     if not rows:
         raise SystemExit(f"no model is named so; there are {', '.join(ROWS)}")
     print(f"load of the machine: {os.getloadavg()[0]:.1f}\n")

@@ -12,7 +12,6 @@ kept in ``out/peers``.
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import json
 import math
 import os
@@ -24,6 +23,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from benchmarks.chosen import chosen
 
 RESULTS = Path(__file__).parents[2] / "out/peers.jsonl"
 # Seconds that one network may take.
@@ -130,7 +131,7 @@ def main(
     cores: int = 1,
 ) -> None:
     """Print a row for each network as it is done, and the geometric mean of their ratios."""
-    names = [n for n in NETWORKS if any(fnmatch.fnmatch(n, p) for p in only or ("*",))]
+    names = chosen(NETWORKS, only)
     if not names:
         raise SystemExit(f"no network is named so; there are {', '.join(NETWORKS)}")
     RESULTS.parent.mkdir(exist_ok=True)

@@ -22,7 +22,7 @@ from relax2xla.ir import (
     Var,
     const,
 )
-from relax2xla.ir.rewrite import children
+from relax2xla.ir.rewrite import post_order
 
 IntExpr = int | tir.PrimExpr
 Size = int | str | tir.PrimExpr
@@ -295,14 +295,6 @@ def expr_of(value: Any, like: Any = None) -> Expr:
     raise TypeError(f"expected an nn.Tensor; got {type(value).__name__}")
 
 
-def _tensors(expr: Expr) -> list[Expr]:
-    """The operands of a call that are tensors, those of tuples among them."""
-    found: list[Expr] = []
-    for x in children(expr):
-        found += _tensors(x) if isinstance(x, Tuple) else [x]
-    return [x for x in found if isinstance(x.struct_info_, TensorStructInfo)]
-
-
 def wrap_nested(expr: Expr, name: str) -> Any:
     """``expr``, bound in the builder at work, as a Tensor; a tuple as a tuple of Tensors.
 
@@ -315,7 +307,9 @@ def wrap_nested(expr: Expr, name: str) -> Any:
     info = var.struct_info_
     if isinstance(info, TensorStructInfo):
         if info.dims is None:
-            given = ", ".join(str(x.struct_info_) for x in _tensors(expr)) or "what it is given"
+            infos = [x.struct_info_ for x in post_order(expr) if x is not expr]
+            tensors = [str(i) for i in infos if isinstance(i, TensorStructInfo)]
+            given = ", ".join(tensors) or "what it is given"
             raise TypeError(
                 f"{name}: the shape of the result is not known, as nothing shows that sizes of "
                 f"{given} fit. Write sizes that follow from each other with one symbol, or state "

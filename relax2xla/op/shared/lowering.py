@@ -375,19 +375,24 @@ def dot_general(
     contract: tuple[Sequence[int], Sequence[int]],
     batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
     out_dtype: str | None = None,
+    **attrs: Any,
 ) -> Expr:
-    """Contraction: batch axes first, then free axes of ``a``, then those of ``b``."""
+    """Contraction: batch axes first, then free axes of ``a``, then those of ``b``.
+
+    ``attrs``: others of the row's attributes.
+    """
     dims = {
         "lhs_batching_dimensions": tuple(batch[0]),
         "rhs_batching_dimensions": tuple(batch[1]),
         "lhs_contracting_dimensions": tuple(contract[0]),
         "rhs_contracting_dimensions": tuple(contract[1]),
     }
-    call = hlo("dot_general", a, b, dot_dimension_numbers=dims)
+    attrs = {"dot_dimension_numbers": dims, **attrs}
+    call = hlo("dot_general", a, b, **attrs)
     if out_dtype is None or out_dtype == dtype_of(call):
         return call
     info = tensor_info(shape_of(call), out_dtype)
-    return hlo("dot_general", a, b, dot_dimension_numbers=dims, out=info)
+    return hlo("dot_general", a, b, out=info, **attrs)
 
 
 def sum_dtype(dtype: str) -> str:

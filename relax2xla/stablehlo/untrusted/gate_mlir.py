@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from itertools import takewhile
 from typing import Any, Final
 
 from relax2xla.errors import BudgetError, UnsupportedError
@@ -62,7 +63,8 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) 
         stated = module.operation.attributes
         given = {n: ir.IntegerAttr(stated[n]).value for n in COUNTS if n in stated}
         counts = list(given.values())
-        for op in operations(module):
+        every = operations(module)
+        for op in every:
             name = op.name
             if name in WATCHED:
                 watched.append(op)
@@ -81,7 +83,7 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) 
             graph.setdefault(caller, Counter()).update(_called(op))
             nests[caller] = max(nests.get(caller, 0), _nest(op))
         order = _check_depth(graph, nests)
-        _check_size(module, graph, order)
+        _check_size(module, len(every), graph, order)
         if whole:
             _check_elements(whole, calls, graph)
         if not watched and math.prod(counts) == 1:
@@ -163,14 +165,7 @@ def _has_vector(dot: ir.Operation) -> bool:
 
 def _computations_of(op: ir.Operation) -> list[str]:
     """The operations whose computations of elements ``op`` is in, the innermost first."""
-    found: list[str] = []
-    parent: Any = op.parent
-    while parent is not None:
-        parent = getattr(parent, "operation", parent)
-        if parent.name in _OF_ELEMENTS:
-            found.append(parent.name)
-        parent = parent.parent
-    return found
+    return [o.name for o in _around(op) if o.name in _OF_ELEMENTS]
 
 
 def _check_depth(graph: Mapping[str, Iterable[str]], nests: Mapping[str, int]) -> list[str]:
@@ -198,21 +193,24 @@ def _check_depth(graph: Mapping[str, Iterable[str]], nests: Mapping[str, int]) -
     return order
 
 
-def _check_size(module: ir.Module, graph: Mapping[str, Counter[str]], order: list[str]) -> None:
+def _check_size(
+    module: ir.Module, written: int, graph: Mapping[str, Counter[str]], order: list[str]
+) -> None:
     """BudgetError where calls of calls make a program of XLA's that no memory holds.
 
-    XLA makes each call a copy of what is called.
+    XLA makes each call a copy of what is called. ``written``: how many operations the module has.
     """
     times = Counter({"main": 1})
     for name in reversed(order):
         for callee, count in graph.get(name, Counter()).items():
             times[callee] += times[name] * count
-    if max(times.values()) == 1:
+    most = max(times.values())
+    if most == 1 or most * written <= OPERATIONS:
         return
     functions = (op.operation for op in module.body.operations if op.operation.name == "func.func")
     made = sum(len(operations(f)) * times[_symbol(f)] for f in functions)
     if made > OPERATIONS:
-        name, most = times.most_common(1)[0]
+        name = max(times, key=times.__getitem__)
         raise BudgetError(
             f"{name} is called {most} times, and XLA copies what is called: {made} operations are "
             f"more than {OPERATIONS}; use stablehlo.while"
@@ -221,11 +219,16 @@ def _check_size(module: ir.Module, graph: Mapping[str, Counter[str]], order: lis
 
 def _nest(op: ir.Operation) -> int:
     """How many operations lie around one in its function, with itself."""
-    count, parent = 0, op
-    while parent is not None and parent.name != "func.func":
-        count += 1
-        parent = getattr(parent.parent, "operation", parent.parent)
-    return count
+    return 1 + sum(1 for _ in takewhile(lambda o: o.name != "func.func", _around(op)))
+
+
+def _around(op: ir.Operation) -> Iterator[ir.Operation]:
+    """The operations that ``op`` is in, the innermost first."""
+    parent: Any = op.parent
+    while parent is not None:
+        parent = getattr(parent, "operation", parent)
+        yield parent
+        parent = parent.parent
 
 
 def _symbol(op: ir.Operation) -> str:
@@ -234,11 +237,9 @@ def _symbol(op: ir.Operation) -> str:
 
 def _function(op: ir.Operation) -> str:
     """The name of the function that an operation is in."""
-    parent: Any = op
-    while parent is not None and parent.name != "func.func":
-        parent = parent.parent
-        parent = getattr(parent, "operation", parent)
-    return "the program" if parent is None else _symbol(parent)
+    functions = (o for o in (op, *_around(op)) if o.name == "func.func")
+    found = next(functions, None)
+    return "the program" if found is None else _symbol(found)
 
 
 def _request(op: ir.Operation) -> Request:

@@ -284,13 +284,14 @@ class _Holder:
     """
 
     def __init__(self, bindings: Sequence[Binding], lift_constants: bool) -> None:
-        self.bindings, self.lift_constants = bindings, lift_constants
+        self.bindings = [_without_tuple(b) for b in bindings]
+        self.lift_constants = lift_constants
         self.results: dict[Var, int] = {}
         self._own: set[Var] = {b.var for b in bindings}
         # By the argument: the parameter; of a tuple whose fields alone are read: these, by index.
         self._params: dict[Expr, Var | dict[int, Var]] = {}
         names: list[str] = []
-        for b in bindings:
+        for b in self.bindings:
             if not isinstance(b, VarBinding):
                 raise TransformError(f"`{b.var.name_hint}` is a match_cast, and cannot be fused")
             if not isinstance(b.var, DataflowVar):
@@ -306,9 +307,7 @@ class _Holder:
         """Parameters for what ``value`` reads; what it adds to the name of the function."""
         if isinstance(value, TupleGetItem):
             source = value.tuple_value
-            if isinstance(source, Tuple):
-                self._param(source.fields[value.index])
-            elif source not in self._own:
+            if source not in self._own:
                 fields = self._params.setdefault(source, {})
                 if isinstance(fields, dict) and value.index not in fields:
                     name = f"{getattr(source, 'name_hint', 'param')}_{value.index}"
@@ -408,6 +407,14 @@ class _Holder:
         return (copy_with_new_vars(func) if symbolic else func), symbols, not symbolic
 
 
+def _without_tuple(b: Binding) -> Binding:
+    """``b``; of a field of a tuple that stands in it, the field."""
+    value = b.value
+    if not (isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Tuple)):
+        return b
+    return VarBinding(b.var, value.tuple_value.fields[value.index], b.span)
+
+
 class _Inside(Rewriter):
     """Rebuilds bindings inside the function that gets them."""
 
@@ -457,10 +464,7 @@ class _Inside(Rewriter):
         if isinstance(b.value, TupleGetItem) and isinstance(fields, dict):
             self.env[b.var] = fields[b.value.index]
             return None
-        value = b.value
-        if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Tuple):
-            value = value.tuple_value.fields[value.index]
-        value = self.expr(value)
+        value = self.expr(b.value)
         kind = Var if result else DataflowVar
         var = kind(b.var.name_hint, b.var.struct_info_, b.var.span)
         self.env[b.var] = var

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relax2xla.dpl.make import is_op, wildcard
+from relax2xla.dpl.make import is_op
 from relax2xla.dpl.rules import Match, rewrite, rule
 from relax2xla.dtypes import dtype_info
 from relax2xla.ir import Call, Expr, Function, IRModule
@@ -21,6 +21,7 @@ from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     compare,
     convert,
+    dot_general,
     dtype_of,
     full_like,
     hlo,
@@ -28,12 +29,9 @@ from relax2xla.op.shared.lowering import (
     reduce,
     select,
     shape_of,
-    tensor_info,
     transpose,
 )
 from relax2xla.transform.core import ROWS, FunctionPass, PassContext, register
-
-_left, _right, _sizes = wildcard(), wildcard(), wildcard()
 
 
 @register(stage="static", requires=(ROWS,), ensures=(ROWS,), needed=True)
@@ -45,7 +43,7 @@ class ExpandRaggedDots(FunctionPass):
         return rewrite(func, [_expanded])[0]
 
 
-@rule(is_op("relax.chlo.ragged_dot")(_left, _right, _sizes))
+@rule(is_op("relax.chlo.ragged_dot")(varg_default_wildcard=True))
 def _expanded(m: Match) -> Expr:
     call = m.call
     left, right, sizes = call.args
@@ -96,19 +94,16 @@ class _Product:
         (self.ragged,) = dims["lhs_ragged_dimensions"]
         self.groups = tuple(dims.get("rhs_group_dimensions", ()))
         self.dtype = dtype_of(call)
-        self.shape = shape_of(call)
-        self.precision = call.attrs.get("precision_config")
+        self.attrs = {n: v for n, v in call.attrs.items() if n == "precision_config"}
 
     def of(self, left: Expr, right: Expr) -> Expr:
         """All of it, of operands as they are."""
-        return self._dot(left, right, self.left, self.right, self.shape)
+        return self._dot(left, right, self.left, self.right)
 
     def one_of_all(self, left: Expr, right: Expr, sizes: Expr) -> Expr:
         """Rows by the matrices of all groups, of which each row has one, or none."""
         ours, (group,) = self.left, self.groups
-        batch, rows = [ours.shape[a] for a in ours.batch], [ours.shape[a] for a in ours.free]
-        columns = [self.right.shape[a] for a in self.right.free]
-        made = self._dot(left, right, ours, self.right, (*batch, *rows, *columns))
+        made = self.of(left, right)
         places = [*ours.batch, *ours.free]  # of the axes of the result
         axis = len(places) + self.right.free.index(group)
         before = [places.index(a) for a in ours.before(self.ragged)]
@@ -121,21 +116,11 @@ class _Product:
         ragged = others.contracted[ours.contracted.index(self.ragged)]
         own = _by_group(left, sizes, ours, self.ragged)
         other = _by_group(right, sizes, others, ragged)
-        return self._dot(own, other, ours.behind_groups(), others.behind_groups(), self.shape)
+        return self._dot(own, other, ours.behind_groups(), others.behind_groups())
 
-    def _dot(
-        self, left: Expr, right: Expr, ours: _Side, others: _Side, shape: Sequence[int]
-    ) -> Expr:
-        dims = {
-            "lhs_batching_dimensions": ours.batch,
-            "rhs_batching_dimensions": others.batch,
-            "lhs_contracting_dimensions": ours.contracted,
-            "rhs_contracting_dimensions": others.contracted,
-        }
-        attrs: dict[str, Any] = {"dot_dimension_numbers": dims}
-        if self.precision is not None:
-            attrs["precision_config"] = self.precision
-        return hlo("dot_general", left, right, out=tensor_info(shape, self.dtype), **attrs)
+    def _dot(self, left: Expr, right: Expr, ours: _Side, others: _Side) -> Expr:
+        contracted, batch = (ours.contracted, others.contracted), (ours.batch, others.batch)
+        return dot_general(left, right, contracted, batch, self.dtype, **self.attrs)
 
 
 def _by_group(x: Expr, sizes: Expr, side: _Side, ragged: int) -> Expr:

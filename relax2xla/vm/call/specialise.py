@@ -468,8 +468,11 @@ def _shallow(mod: IRModule, functions: dict[GlobalVar, Any]) -> dict[GlobalVar, 
         depths[gvar.name_hint] = 1 + deepest
     if depths[entry.name_hint] <= CALLS:
         return functions
-    once = {g.name_hint: functions[g] for g in others if calls[g.name_hint] == 1}
-    once = {name: f for name, f in once.items() if name not in bound}
+    once = {
+        g.name_hint: functions[g]
+        for g in others
+        if calls[g.name_hint] == 1 and g.name_hint not in bound
+    }
     return {g: inline_calls(f, once) for g, f in functions.items() if g.name_hint not in once}
 
 

@@ -57,7 +57,7 @@ def concat(x1: Any, x2: Any) -> Array:
     """Element by element. BudgetError where they would be beyond memory: twice thirty times is."""
     a, b = strings(x1, "x1"), strings(x2, "x2")
     lengths = np.asarray(_each(a, len, np.int64) + _each(b, len, np.int64))
-    budget.check_held(int(lengths.sum()), "the strings of StringConcat")
+    budget.check_on_host(int(lengths.sum()), "the strings of StringConcat")
     return np.asarray(a + b, object)
 
 
@@ -104,7 +104,7 @@ def split(x: Any, delimiter: str = "", maxsplit: int = -1) -> tuple[Array, Array
     counted = (sum(map(v.count, ends)) for v in array.reshape(-1).tolist())
     most = 1 + max(counted, default=0)
     most = most if maxsplit < 0 else min(most, maxsplit + 1)
-    budget.check_held(_PIECE * most * array.size, "the parts of StringSplit")
+    budget.check_on_host(_PIECE * most * array.size, "the parts of StringSplit")
     parts = [v.split(delimiter or None, maxsplit) for v in array.reshape(-1).tolist()]
     width = max(map(len, parts), default=0)
     flat = [p for row in parts for p in (*row, *[""] * (width - len(row)))]
