@@ -23,6 +23,7 @@ from relax2xla.ir import Constant, IRModule
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.source_names import names_of
 from relax2xla.runtime.weights import CODES, load_weights, save_weights
+from relax2xla.runtime.whole_file import is_stream
 from relax2xla.stablehlo.constants import is_splat
 
 Array = npt.NDArray[Any]
@@ -43,6 +44,10 @@ def weights_file(mod: IRModule, path: Path, form: str, asked: str | Path | None)
     """
     if asked == INLINE or (asked is None and form not in ("mlir", "relax")):
         return None
+    if is_stream(path):
+        if asked is None:
+            return None
+        raise FileFormatError(f"{path} is no file that names another; leave the weights {INLINE}")
     if asked is None:
         beside = path.with_suffix(".safetensors")
         if _bytes(mod) <= _READABLE:

@@ -30,7 +30,7 @@ from relax2xla.importers.shared.gaps import reason_of
 from relax2xla.ir import Function, IRModule, TensorStructInfo, VarBinding
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
 from relax2xla.ir.struct_info import StructInfo, show
-from relax2xla.runtime.whole_file import whole_file
+from relax2xla.runtime.whole_file import is_stream, whole_file
 from relax2xla.stablehlo.exported import is_exported
 from relax2xla.tir import Dim
 
@@ -505,7 +505,8 @@ def form_of(path: str | os.PathLike[str]) -> Form:
             return row.name  # pyright: ignore[reportReturnType]
     known = ", ".join(s for row in WRITABLE for s in row.suffixes)
     raise FileFormatError(
-        f"{path}: the output's extension does not say what to write; known are {known}"
+        f"{path}: the output's extension does not say what to write; known are {known}. (The "
+        "commands that have --to take any name with it.)"
     )
 
 
@@ -585,13 +586,26 @@ def check_target(path: Path, *read: Path) -> None:
     """
     if any(_same(path, other) for other in read):
         raise FileFormatError(f"{path} is the file that is read; give another name")
+    if is_stream(path):
+        return
     if path.exists() and not path.is_file():
-        raise FileFormatError(f"{path} is a directory or a device; give a file's path to write to")
+        raise FileFormatError(f"{path} is a directory or a disk; give a file's path to write to")
     folder = path.parent
     if not folder.is_dir():
         raise FileFormatError(f"{path}: there is no directory {folder} to write to")
     if not os.access(folder, os.W_OK):
         raise FileFormatError(f"{path}: the directory {folder} cannot be written to")
+
+
+def check_targets(paths: Sequence[Path], *read: Path) -> None:
+    """As :func:`check_target` for each of ``paths``, no two of which may be one file."""
+    for i, path in enumerate(paths):
+        check_target(path, *read)
+        if not is_stream(path) and path.resolve() in (p.resolve() for p in paths[:i]):
+            raise FileFormatError(
+                f"{path} is named twice, and what is written first would be lost; give each output "
+                "a name of its own"
+            )
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:

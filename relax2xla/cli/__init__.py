@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from relax2xla.cli.process.signals import signals
 from relax2xla.cli.process.supervise import supervised
 
-FAILED, PIPE_CLOSED = 2, 1
+# What shells have for a program that SIGPIPE ended, as most of those before a pipe are.
+FAILED, PIPE_CLOSED = 2, 141
 # Options of every command, which are taken behind its name, too.
 _ANYWHERE = frozenset({"-q", "--quiet", "-v", "-vv", "--verbose"})
 # Options whose argument, the name of a shell, may be left out.
@@ -90,6 +91,8 @@ def _status_of(run: Callable[[], object]) -> int:
     try:
         run()
     except SystemExit as e:
+        if isinstance(e.__context__, BrokenPipeError):  # which click takes for an error
+            raise e.__context__ from None
         return e.code if isinstance(e.code, int) else FAILED if e.code else 0
     return 0
 

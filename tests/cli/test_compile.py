@@ -134,8 +134,13 @@ def test_a_bar_for_long_loads_on_a_terminal_only(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_while_xla_compiles(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [("compile -o out.r2x", signal.SIGINT), ("run", signal.SIGTERM), ("bench", signal.SIGINT)],
+)
+def test_an_interruption_while_xla_compiles(
+    words: str, number: signal.Signals, tmp_path: Path
+) -> None:
     (tmp_path / "model.relax").write_text(RELAX)
     # The compiler takes no notice of signals, as this takes none.
     code = (
@@ -148,11 +153,8 @@ def test_an_interruption_while_xla_compiles(number: signal.Signals, tmp_path: Pa
         "compiler._compile = compile\n"
         "sys.exit(relax2xla.cli.main(sys.argv[1:]))"
     )
-    words = ["compile", "model.relax", "-o", "out.r2x", "--shape", "n=2"]
-    if number == signal.SIGTERM:
-        words = ["run", "model.relax", "--shape", "n=2"]
     with subprocess.Popen(
-        [sys.executable, "-c", code, *words],
+        [sys.executable, "-c", code, *words.split(), "model.relax", "--shape", "n=2"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

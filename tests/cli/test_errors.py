@@ -282,6 +282,21 @@ def test_a_file_is_not_written_over_itself(models: Models, cli: Cli) -> None:
     assert models("mlir").read_bytes() == before
 
 
+def test_outputs_of_one_command_are_several_files(models: Models, cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    (tmp_path / "x").mkdir()
+    same = tmp_path / "x" / ".." / "out.json"
+    npz = tmp_path / "out.npz"
+    for words in (["-o", out, "--trace", out], ["--trace", out, "--flame", same]):
+        refused(cli, "run", models("mlir"), *words, says="named twice")
+    # What no .npz holds goes to the second name.
+    refused(cli, "run", models("mlir"), "-o", npz, "--flame", out, says="named twice")
+    assert not out.exists()
+    nothing = ["--trace", "/dev/null", "--flame", "/dev/null"]
+    if os.path.exists("/dev/null"):
+        assert cli("run", models("mlir"), *nothing).code == 0
+
+
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, SystemExit(130), OSError("disk full")])
 def test_a_failed_write_leaves_what_was_there(
     failure: BaseException | type[BaseException], tmp_path: Path

@@ -304,6 +304,19 @@ def test_operators_of_one_layer_share_its_time() -> None:
     assert found.remark == "20.0 % of the time has no operator here"
 
 
+def test_a_page_takes_the_place_of_no_other_file(
+    cli: Cli, models: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = models("mlir")
+    own = Path(f"{model.stem}.html")
+    own.write_text("notes")
+    done = cli("view", model)
+    assert (done.code, f"-o {own}" in done.err, own.read_text()) == (2, True, "notes")
+    assert cli("view", model, "-o", own).code == 0
+    assert cli("view", model).code == 0  # a page again
+
+
 def test_other_viewers(cli: Cli, models: Callable[[str], Path], tmp_path: Path) -> None:
     """A graph collection of model-explorer, and a model of ONNX that its checker takes."""
     out = tmp_path / "a.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relax2xla.runtime.whole_file import whole_file
+from relax2xla.runtime.whole_file import abandon, is_stream, whole_file
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLED = """
@@ -76,3 +76,61 @@ def test_long_names(tmp_path: Path) -> None:
     with whole_file(path) as file:
         file.write(b"whole")
     assert names(tmp_path) == [path.name]
+
+
+def test_what_is_being_written_can_be_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "model.r2x"
+
+    def give_up() -> None:
+        with whole_file(path) as file:
+            file.write(b"half")
+            abandon()
+
+    with pytest.raises(OSError, match=r"model\.r2x"):
+        give_up()
+    assert names(tmp_path) == []
+    with whole_file(path) as file:
+        file.write(b"whole")
+    abandon()
+    assert path.read_bytes() == b"whole"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_permissions_stay(tmp_path: Path) -> None:
+    path = tmp_path / "model.r2x"
+    path.write_bytes(b"before")
+    path.chmod(0o600)
+    with whole_file(path) as file:
+        (beside,) = (p for p in tmp_path.iterdir() if p != path)
+        assert beside.stat().st_mode & 0o777 == 0o600  # nobody else reads what is half written
+        file.write(b"whole")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+STREAMED = """
+import sys
+from pathlib import Path
+from relax2xla.runtime.whole_file import is_stream, whole_file
+for name in sys.argv[1:]:
+    assert is_stream(Path(name)), name
+    print("and")
+    with whole_file(Path(name)) as file:
+        file.write(b"more\\n")
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="names of streams")
+def test_streams_are_written_to_as_they_are(tmp_path: Path) -> None:
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to("/dev/stdout")
+    target.write_bytes(b"before\n")
+    names_of_it = ("/dev/stdout", "/dev/fd/1", "/dev/fd/../stdout", str(link), "/dev/null")
+    with target.open("ab") as out:
+        program = [sys.executable, "-c", STREAMED, *names_of_it]
+        subprocess.run(program, cwd=ROOT, check=True, stdout=out)
+    assert target.read_text().split() == ["before", *["and", "more"] * 4, "and"]
+    assert names(tmp_path) == ["link", "target"]
+    assert link.is_symlink()
+    assert not is_stream(target)
+    assert not is_stream(tmp_path / "none")
+    assert not is_stream(Path("\0"))

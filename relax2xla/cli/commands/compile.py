@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from relax2xla.cli.commands.inspect import weights
 from relax2xla.cli.process.console import note, out, print_json, size, status, table
-from relax2xla.cli.process.signals import interruptible
 from relax2xla.cli.reading.model import load_model, parse_device, parse_shapes
 from relax2xla.errors import FileFormatError
 from relax2xla.importers.files import check_target, symbols
@@ -39,7 +38,7 @@ def run_compile(
 
     start = time.perf_counter()
     executable = build(mod, device)
-    with status("compiling"), interruptible():
+    with status("compiling"):
         made = collect(executable, compiled, "raw" if raw_weights else "computed")
     with status(f"writing {output.name}"):
         made.write(output)

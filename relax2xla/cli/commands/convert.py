@@ -13,6 +13,7 @@ from relax2xla.cli.reading.model import load_model, parse_shapes
 from relax2xla.errors import TVMError
 from relax2xla.importers.beside import INLINE
 from relax2xla.importers.files import check_target, form_of, render, write_program
+from relax2xla.runtime.whole_file import descriptor
 
 # From this size on, weights written as text are worth a word.
 LARGE: Final = 32 * 2**20
@@ -28,10 +29,12 @@ def run_convert(
     weights_to: str | None = None,
     as_json: bool = False,
 ) -> None:
-    """Write ``file`` in another form to ``output`` ("-" is standard output).
+    """Write ``file`` in another form to ``output`` ("-", or /dev/stdout, is standard output).
 
     ``weights_to``: the file for weights, "inline", or None for what suits the form.
     """
+    if descriptor(Path(output)) == 1:
+        to, output = to or form_of(output), "-"
     if output == "-" and weights_to not in (None, INLINE):
         raise TVMError("--weights is for a program in a file; name it with -o")
     if output == "-" and as_json:

@@ -14,7 +14,6 @@ import numpy as np
 from relax2xla.cli.commands.inspect import STABLEHLO
 from relax2xla.cli.figures.reports import Reports, compile_ahead, report, report_memory
 from relax2xla.cli.process.console import loading, note, out, print_json, status, table
-from relax2xla.cli.process.signals import interruptible
 from relax2xla.cli.reading.inputs import files_in, leaves_of
 from relax2xla.cli.reading.model import (
     by_value_noted,
@@ -39,7 +38,7 @@ from relax2xla.cli.reading.values import (
 )
 from relax2xla.cli.reading.weights import set_weights
 from relax2xla.errors import FileFormatError, TVMError
-from relax2xla.importers.files import check_file, check_target, format_of, write_atomically
+from relax2xla.importers.files import check_file, check_targets, format_of, write_atomically
 from relax2xla.vm.pjrt import cache
 
 
@@ -66,11 +65,9 @@ def run_run(
     device = parse_device(device_name)
     shapes = parse_shapes(shape)
     read = [file, *files_in(inputs), *([] if weights is None else [weights])]
-    if output is not None:
-        _check_output(output, read)
-    for target in (reports.trace, reports.flame):
-        if target is not None:
-            check_target(target, *read)
+    results = [] if output is None else _files_of(output)
+    asked = [target for target in (reports.trace, reports.flame) if target is not None]
+    check_targets([*results, *asked], *read)
     if reports != Reports():
         # A program of the cache may have been compiled from another source, with its names.
         cache.use(None)
@@ -103,12 +100,12 @@ def run_run(
             set_weights(machine, weights)
         if isinstance(main, BoundFunction):
             main.weights()
-    with status("compiling"), interruptible():
+    with status("compiling"):
         flat = inputs_of(machine, name, file, inputs, seed, shapes)
         if reports.memory:
             compile_ahead(machine, main, nest(main.params, flat))
     told = report_memory(machine) if reports.memory else set[int]()
-    with status("compiling"), interruptible(), by_value_noted(machine, name, inputs):
+    with status("compiling"), by_value_noted(machine, name, inputs):
         results = host_results(main(*nest(main.params, flat)))
     first = time.perf_counter()
     if output is not None:
@@ -195,15 +192,14 @@ def widened(value: Array) -> Array:
     return value.astype(np.int8 if "int" in value.dtype.name else np.float32)
 
 
-def _check_output(output: Path, read: Sequence[Path]) -> None:
+def _files_of(output: Path) -> list[Path]:
+    """What saving results as ``output`` may write."""
     if output.suffix.lower() not in (".npz", ".npy", ".json"):
         raise FileFormatError(
             f"{output}: results are saved as .npz, as .npy for a single one, or as .json"
         )
-    check_target(output, *read)
-    if output.suffix.lower() == ".npz":
-        # What no .npz can hold goes there.
-        check_target(output.with_suffix(".json"), *read)
+    # What no .npz can hold goes to the second.
+    return [output, output.with_suffix(".json")] if output.suffix.lower() == ".npz" else [output]
 
 
 def _check_results(output: Path, results: Sequence[Any]) -> None:

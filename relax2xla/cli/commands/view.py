@@ -35,7 +35,7 @@ def run_view(
     Raises TVMError for another extension than those of ``_FORMS``, BudgetError for programs that
     are too large for a picture.
     """
-    target = Path(f"{file.stem}.html") if output is None else output
+    target = _page_of(file) if output is None else output
     form = target.suffix.lower()
     if form not in _FORMS:
         raise TVMError(f"{target}: expected a name that ends in {', '.join(_FORMS)}")
@@ -72,6 +72,20 @@ def run_view(
                 "weights": len(shown.weights),
             }
         )
+
+
+def _page_of(file: Path) -> Path:
+    """The page of ``file`` in this directory, where no other file has that name."""
+    from relax2xla.cli.page.page import GENERATOR
+
+    target = Path(f"{file.stem}.html")
+    if target.is_file():
+        with target.open("rb") as there:
+            if GENERATOR.encode() not in there.read(1024):
+                raise TVMError(
+                    f"{target} is there already, and is no page of ours; to replace it, -o {target}"
+                )
+    return target
 
 
 def picture(

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from html import escape
 from importlib import resources
-from typing import Any
+from typing import Any, Final
 
 from relax2xla.cli.page.graph import Graph, clipped, graph_of, local_name, title_of
 from relax2xla.cli.page.heat import Heat
@@ -20,6 +20,9 @@ from relax2xla.cli.page.layout import Plan, plans_of
 from relax2xla.cli.page.statistics import weight_rows
 from relax2xla.cli.page.texts import relax_texts, stablehlo_texts
 from relax2xla.ir import IRModule
+
+#: What a page says that it was made by.
+GENERATOR: Final = "relax2xla view"
 
 _KINDS = {"node": 0, "group": 1, "in": 2, "out": 3, "bend": 4}
 
@@ -50,6 +53,7 @@ def page(
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     parts = {
+        "GENERATOR": GENERATOR,
         "POLICY": policy,
         "TITLE": escape(clipped(title)),
         "STYLE": style,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -55,14 +56,17 @@ def handled(
 def signals() -> Generator[None]:
     """Ctrl-C and a polite kill end the command, after what it was writing has been cleaned up.
 
-    In an import they wait for its end, for ``_PATIENCE``: libraries drop an exception in theirs, so
+    Where native code keeps Python from noticing them, they end the process after ``_GRACE``. In an
+    import they wait for its end, for ``_PATIENCE``: libraries drop an exception in theirs, so
     that the command would go on, or end the process. Another signal does not wait.
     """
 
     first: list[float] = []
+    noticed = [-math.inf]
     put_off: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
+        noticed[:] = [time.monotonic()]
         # Ctrl-C reaches a whole group of processes, and those that wait for us pass it on as well.
         if first and time.monotonic() - first[0] < _GRACE:
             return
@@ -80,7 +84,7 @@ def signals() -> Generator[None]:
             signal.setitimer(signal.ITIMER_REAL, 0)
             raise Interrupted(128 + put_off.pop())
 
-    with handled(stop), handled(look, _ALARMS):
+    with _watched(lambda: noticed[0]), handled(stop), handled(look, _ALARMS):
         try:
             yield
             if put_off:
@@ -101,14 +105,13 @@ def _importing(frame: FrameType | None) -> bool:
 
 
 @contextlib.contextmanager
-def interruptible() -> Generator[None]:
-    """Let signals end the process while XLA compiles, which takes minutes and no notice of them.
+def _watched(noticed: Callable[[], float]) -> Generator[None]:
+    """End the process where Python takes no notice of a signal: XLA compiles for minutes.
 
-    No file of the user's may be half written in the block.
+    ``noticed``: when a signal was last handled. What was being written goes, as it does otherwise.
     """
     source, sink = os.pipe()
     os.set_blocking(sink, False)
-    over = threading.Event()
     try:
         before = signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
     except ValueError:  # not the main thread
@@ -120,15 +123,24 @@ def interruptible() -> Generator[None]:
     def wait() -> None:
         with open(source, "rb", buffering=0) as pipe:
             while word := pipe.read(1):
-                if word[0] in NUMBERS and not over.wait(_GRACE):
-                    show = _SHOW_CURSOR if sys.stderr.isatty() else ""
-                    os.write(sys.stderr.fileno(), f"{show}\nrelax2xla: interrupted\n".encode())
-                    os._exit(128 + word[0])
+                if word[0] not in NUMBERS:
+                    continue
+                time.sleep(_GRACE)
+                if time.monotonic() - noticed() > 2 * _GRACE:
+                    _leave(word[0])
 
     threading.Thread(target=wait, daemon=True).start()
     try:
         yield
     finally:
-        over.set()
         signal.set_wakeup_fd(before)
         os.close(sink)
+
+
+def _leave(number: int) -> None:
+    # Not imported here: the main thread may be in the middle of that.
+    if files := sys.modules.get("relax2xla.runtime.whole_file"):
+        files.abandon()
+    show = _SHOW_CURSOR if sys.stderr.isatty() else ""
+    os.write(sys.stderr.fileno(), f"{show}\nrelax2xla: interrupted\n".encode())
+    os._exit(128 + number)
