@@ -467,7 +467,7 @@ def opaque(mod: IRModule, call: Call, args: Sequence[Any], what: str) -> Any:
     func = Function(params, body, attrs={"global_symbol": "main"})
     rest = {g: f for g, f in mod.relax_functions().items() if g.name_hint != "main"}
     whole = IRModule({GlobalVar("main"): func, **rest})
-    text = str(emit(whole))
+    text = str(emit(whole, resources=False))
     outputs = [aval(o) for o in site.outputs]
 
     @jax.custom_jvp

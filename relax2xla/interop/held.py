@@ -180,7 +180,9 @@ class WithCalls:
             return None
         transform = None
         if lifted.transform is not None:
-            transform = emit(specialise(executable.mod, self._name, lifted.transform, {}).module)
+            transform = emit(
+                specialise(executable.mod, self._name, lifted.transform, {}).module, resources=False
+            )
 
         def calls(inline: Inline, values: Sequence[Any]) -> Sequence[Any]:
             given, arguments = values[: len(places)], values[len(places) :]

@@ -48,16 +48,21 @@ Value = Any
 
 
 def emit(
-    mod: IRModule, ctx: ir.Context | None = None, left_out: LeftOut | None = None
+    mod: IRModule,
+    ctx: ir.Context | None = None,
+    left_out: LeftOut | None = None,
+    resources: bool = True,
 ) -> ir.Module:
     """The verified MLIR module of ``mod``, in ``ctx`` or a context of its own.
 
     ``left_out`` gives the names of resources for constants whose data the program does not hold.
+    ``resources``: whether constants that were read as resources are that again. Neither XLA nor
+    portable artefacts take them; without, all constants are dense.
 
     Raises :class:`EmitError`, which names the function and the binding.
     """
     with ctx or context(), ir.Location.unknown(), no_collection():
-        return _Emitter(mod, left_out).module()
+        return _Emitter(mod, left_out, resources).module()
 
 
 @dataclass(slots=True)
@@ -74,8 +79,8 @@ class _Frame:
 class _Emitter:
     """The state of one :func:`emit`."""
 
-    def __init__(self, mod: IRModule, left_out: LeftOut | None) -> None:
-        self.mod, self.left_out = mod, left_out
+    def __init__(self, mod: IRModule, left_out: LeftOut | None, resources: bool) -> None:
+        self.mod, self.left_out, self.keeps_resources = mod, left_out, resources
         self.env: dict[Expr, Value] = {}
         self.regions: dict[Expr, Function] = {}
         self.types: dict[StructInfo, ir.Type] = {}
@@ -403,7 +408,7 @@ class _Emitter:
         if not isinstance(value, Constant):
             raise self.error("a constant row takes a Constant", call)
         t = self.type(value.struct_info)
-        resource = call.attrs.get("resource")
+        resource = call.attrs.get("resource") if self.keeps_resources else None
         outside = self.left_out(value) if self.left_out is not None else None
         attrs = {
             "value": self.named_resource(outside, t)

@@ -39,7 +39,7 @@ def interpret(mod: IRModule, args: Sequence[Array], seconds: float = 60.0) -> li
     """
     home = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
-    program = serialize(emit(_closed(mod, args)), "bytecode")
+    program = serialize(emit(_closed(mod, args), resources=False), "bytecode")
     try:
         # -P: nothing that lies in the working directory is imported.
         done = subprocess.run(

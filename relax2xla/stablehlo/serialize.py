@@ -44,7 +44,8 @@ def to_stablehlo(
     which name layers and weights; names of arguments, results and dimensions are attributes.
     ``left_out`` names resources for constants whose data the program is not to hold.
     """
-    return serialize(emit(described(as_read(mod)), left_out=left_out), form, version, debug_info)
+    made = emit(described(as_read(mod)), left_out=left_out, resources=form != "portable")
+    return serialize(made, form, version, debug_info)
 
 
 def serialize(

@@ -171,7 +171,7 @@ def static_program(
 
     from relax2xla.importers.beside import Found
     from relax2xla.importers.stablehlo import WEIGHTS, from_stablehlo
-    from relax2xla.stablehlo import parse, to_stablehlo
+    from relax2xla.stablehlo import emit, parse
     from relax2xla.stablehlo.exported import PLATFORMS, is_exported, read_exported
     from relax2xla.stablehlo.specialise import specialise
     from relax2xla.vm.pjrt import xla
@@ -179,10 +179,10 @@ def static_program(
     attrs = mod["main"].attrs
     data = file.read_bytes()
     module = parse(read_exported(data).module if is_exported(data) else data)
-    if WEIGHTS in module.operation.attributes:
-        # What it names in another file is put into it: else nobody but us could run it.
+    if WEIGHTS in module.operation.attributes or "dense_resource<" in str(module):
+        # What lies in another file, or behind the program, is put into it: else only we can run it.
         held = from_stablehlo(data, raise_ops=False, weights=Found(file.parent))
-        module = parse(to_stablehlo(held))
+        module = emit(held, resources=False)
     if PLATFORMS in attrs:
         place = attrs[PLATFORMS].index(xla.platform(device))
         flat = [np.asarray(place, np.int32), *flat]
@@ -236,7 +236,7 @@ def both_ways(
         yield made, made.run()
     except UnsupportedError as e:
         note(f"left out: {e}")
-    made = jitted(emit(program), flat, device, name)
+    made = jitted(emit(program, resources=False), flat, device, name)
     yield made, made.run()
 
 

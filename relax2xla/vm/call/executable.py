@@ -254,7 +254,9 @@ class Executable:
         made: dict[str, str] = {}
         for e in self.compiled:
             if e.is_static:
-                made[e.name] = str(emit(specialise(self.mod, e.name, e.func, {}).module))
+                made[e.name] = str(
+                    emit(specialise(self.mod, e.name, e.func, {}).module, resources=False)
+                )
                 continue
             functions: dict[Any, Any] = {"main": e.func.with_attr("global_symbol", "main")}
             todo = all_global_vars(e.func)

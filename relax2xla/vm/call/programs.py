@@ -105,7 +105,7 @@ class Programs:
         """The program for arguments of these struct infos as MLIR; it takes the weights first."""
         program = self.program(infos)
         weights = self.weights
-        module = emit(_weights_first(program.module, weights))
+        module = emit(_weights_first(program.module, weights), resources=False)
         if self.reuse is not None:
             compiler.mark_donated(module, {weights + a: r for a, r in self.reuse(program).items()})
         return module, program

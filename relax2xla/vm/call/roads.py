@@ -172,7 +172,7 @@ class Road:
         arguments, programs = self._arguments, self._programs
         wide = [_wide(k, info) for k, info in zip(key, arguments.leaves, strict=True)]
         program = programs.program(infos_of(arguments.params, wide))
-        module = emit(program.module)
+        module = emit(program.module, resources=False)
         check_mlir(module, programs.executable.allowed)
         sorts.make_safe(module)
         text = str(module)

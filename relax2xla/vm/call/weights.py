@@ -181,7 +181,11 @@ class WeightStore:
         program = specialise(executable.mod, name, func, {})
         avals = [xla.aval(o) for o in program.outputs]
         loaded = compiler.Loaded(
-            emit(program.module), avals, device, run_once=True, allowed=executable.allowed
+            emit(program.module, resources=False),
+            avals,
+            device,
+            run_once=True,
+            allowed=executable.allowed,
         )
         # Not kept: once this has run, the raw arrays are not needed on the device.
         given = [_placed(a, device) for i in used if (a := raw[i]) is not None]
