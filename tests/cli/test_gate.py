@@ -61,3 +61,24 @@ def test_callbacks_in_packages(cli: Cli, tmp_path: Path, member: str) -> None:
     done = cli("run", tmp_path / "m.r2x", "--trust")
     assert done.code == 2
     assert f"the custom call {TARGET} cannot run" in done.err
+
+
+def test_circles_of_calls_are_refused_by_every_command(cli: Cli, tmp_path: Path) -> None:
+    """Also where one is no loop of ours, and another runs the file as it is."""
+    file = tmp_path / "m.mlir"
+    text = """func.func public @main(%a: tensor<f32>) -> tensor<f32> {{
+      {0}
+      %1 = func.call @main(%0) : (tensor<f32>) -> tensor<f32>
+      {1}
+      return %{2} : tensor<f32>
+    }}"""
+    double = "%{} = stablehlo.add %{}, %{} : tensor<f32>"
+    forms = {
+        "on every path": text.format(double.format(0, "a", "a"), "", 1),
+        "recurses deeper": text.format(double.format(0, "a", "a"), double.format(2, 1, 1), 2),
+    }
+    for said, form in forms.items():
+        file.write_text(form)
+        for command in ("run", "verify", "bench"):
+            done = cli(command, file)
+            assert (done.code, said in done.err) == (2, True), (command, done.err)

@@ -197,12 +197,17 @@ def static_program(
 
 
 def jitted(program: Any, flat: Sequence[Any], device: Device, name: str) -> Reference:
-    """An MLIR module of static shapes as it is, under ``jax.jit``."""
+    """An MLIR module of static shapes as it is, under ``jax.jit``.
+
+    Raises UnsupportedError and BudgetError for one that ends XLA.
+    """
     import jax
 
     from relax2xla.importers.stablehlo import from_stablehlo
+    from relax2xla.stablehlo.untrusted.gate_mlir import check_mlir
     from relax2xla.vm.pjrt import jit, xla
 
+    check_mlir(program)
     main = from_stablehlo(program, raise_ops=False)["main"]
     text = str(program)
     outputs = [xla.aval(i) for i in flat_infos(main.ret_struct_info)]

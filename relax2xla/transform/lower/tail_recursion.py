@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relax2xla.analysis.variables import all_global_vars, contains_impure_call, detect_recursion
+from relax2xla.errors import TransformError
 from relax2xla.ir import (
     Binding,
     BindingBlock,
@@ -56,7 +57,8 @@ from relax2xla.transform.normal.inline import inline_calls
 class TailRecursionToLoops(Pass):
     """Rewrite pure functions whose calls of themselves are all last, over tensors of equal shapes.
 
-    Other recursive functions stay as they are, for the virtual machine.
+    Other recursive functions stay as they are, for the virtual machine. Raises TransformError for
+    one that calls itself on every path: as a loop without an end XLA would give anything for it.
     """
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
@@ -94,6 +96,11 @@ def _as_loop(gvar: GlobalVar, func: Function) -> Function | None:
         return None
     if not _only_last(func, gvar, infos):
         return None
+    if _never_ends(func.body, gvar):
+        where = f" (at {func.span})" if func.span is not None else ""
+        raise TransformError(
+            f"{gvar.name_hint} calls itself on every path{where}, so that it never gives a result"
+        )
     return _Loop(gvar, func, leaves).made()
 
 
@@ -130,6 +137,15 @@ def _only_last(func: Function, gvar: GlobalVar, infos: Sequence[StructInfo]) -> 
         and all(is_base_of(i, a.struct_info) for a, i in zip(c.args, infos, strict=True))
         for c in last
     )
+
+
+def _never_ends(seq: SeqExpr, gvar: GlobalVar) -> bool:
+    """Whether each path through a body of :func:`_only_last` ends with another call."""
+    end = _end(seq)
+    if end is not None and isinstance(end.value, If):
+        branches = (end.value.true_branch, end.value.false_branch)
+        return all(_never_ends(b, gvar) for b in branches)
+    return end is not None and isinstance(end.value, Call) and end.value.op is gvar
 
 
 def _end(seq: SeqExpr) -> VarBinding | None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import relax2xla as rx
+from relax2xla.errors import TransformError
 from relax2xla.ir.check import check_well_formed
 from relax2xla.ir.equal import assert_structural_equal
 from relax2xla.script import from_source
@@ -152,3 +153,31 @@ def test_a_round_with_work_for_the_host_stays_recursion(work: str) -> None:
     machine = rx.VirtualMachine(rx.build(parse(text)))
     got = machine["main"](np.int32(0), np.ones(2, np.float32))
     np.testing.assert_array_equal(np.asarray(got), [8, 8])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "r: R.Tensor((), 'float32') = M.main(x, c)",
+        "r: R.Tensor((), 'float32') = M.other(x, c)",
+        """if c:
+            r = M.main(R.add(x, x), c)
+        else:
+            r = M.other(x, c)""",
+    ],
+    ids=["at once", "by another", "in both branches"],
+)
+def test_what_never_ends_is_refused(body: str) -> None:
+    text = f"""
+    @R.function
+    def main(x: R.Tensor((), "float32"), c: R.Tensor((), "bool")) -> R.Tensor((), "float32"):
+        {body}
+        return r
+
+    @R.function(private=True)
+    def other(x: R.Tensor((), "float32"), c: R.Tensor((), "bool")) -> R.Tensor((), "float32"):
+        r: R.Tensor((), "float32") = M.main(x, c)
+        return r
+    """
+    with pytest.raises(TransformError, match="main calls itself on every path"):
+        rx.build(parse(text))
