@@ -92,6 +92,11 @@ def _portable(module: ir.Module, target: str) -> bytes:
                 f"a portable artefact holds StableHLO only; this program has {foreign}. Write it "
                 'as form="bytecode", or lower these operations before'
             ) from e
+        if place := _unwritable_attribute(module, target):
+            raise EmitError(
+                f"a portable artefact at StableHLO {target} cannot hold {place}. Write the program "
+                'as form="bytecode", or leave the attribute out'
+            ) from e
         raise EmitError(
             f"the program cannot be written at StableHLO {target}: {first_line(e)}; "
             "it may use what came later than that version"
@@ -109,6 +114,32 @@ def _foreign_ops(module: ir.Module) -> str:
     names = dict.fromkeys(op.name for op in operations(module))
     known = ("builtin", "func", "stablehlo")
     return ", ".join(n for n in names if n.partition(".")[0] not in known)
+
+
+def _unwritable_attribute(module: ir.Module, target: str) -> str:
+    """The first attribute that no portable artefact can hold, such as ``unit``; "" for none."""
+    fine: set[ir.Attribute] = set()
+    with module.context, ir.Location.unknown():
+        for op in operations(module):
+            for name in op.attributes:
+                try:
+                    value = op.attributes[name]
+                except TypeError:  # complex elements, which jaxlib cannot wrap
+                    continue
+                # Those of StableHLO are parts of its operations, and are written as such; names of
+                # functions mean nothing elsewhere.
+                if value in fine or re.search(r"#stablehlo\.|^@[^:]*$", str(value)):
+                    continue
+                alone = ir.Module.create()
+                alone.operation.attributes["value"] = value
+                try:
+                    hlo.serialize_portable_artifact(alone, target)
+                except (ValueError, ir.MLIRError):
+                    said = str(value)
+                    shown = said if len(said) < 80 else f"{said[:80]} ..."
+                    return f"the attribute {name} = {shown} of {op.name} at {_place(op.location)}"
+                fine.add(value)
+    return ""
 
 
 def _check_version(version: str) -> None:

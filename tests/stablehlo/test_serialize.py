@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from relax2xla import VirtualMachine, build
 from relax2xla.errors import EmitError, StableHLOParseError
 from relax2xla.stablehlo import mlir, parse, read, to_stablehlo
+from relax2xla.stablehlo.serialize import serialize
 
 TEXT = """module {
   func.func @main(%arg0: tensor<2xf32>) -> tensor<2xf32> {
@@ -150,3 +151,15 @@ def test_mutated_text_never_escapes(data: st.DataObject) -> None:
     end = data.draw(st.integers(start, min(len(TEXT), start + 12)))
     with contextlib.suppress(StableHLOParseError):
         read(parse(TEXT[:start] + data.draw(st.text("%<>x0 f:", max_size=3)) + TEXT[end:]))
+
+
+def test_a_portable_artefact_names_the_attribute_that_it_cannot_hold() -> None:
+    text = """func.func public @main(%a: tensor<2xf32> {my.a = 1 : i32}) -> tensor<2xf32> {{
+      %0 = stablehlo.add %a, %a {{{}}} : tensor<2xf32>
+      return %0 : tensor<2xf32>
+    }}"""
+    text = text.replace("{my.a = 1 : i32}", "{{my.a = 1 : i32}}")
+    for value in ("unit", "[1, unit]", "affine_map<(d0) -> (d0)>"):
+        with pytest.raises(EmitError, match=r"my\.b = .* of stablehlo\.add at .*:2:"):
+            serialize(parse(text.format(f"my.b = {value}")), "portable")
+    assert serialize(parse(text.format("my.b = [true]")), "portable")

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from relax2xla.cli.reading.model import Array, make_inputs
+from relax2xla.dtypes import DTYPES
 from relax2xla.errors import StableHLOParseError, TVMError
 from relax2xla.importers.files import check_file, symbols
 from relax2xla.ir import Call, Function, IRModule, StructInfo, TensorStructInfo, Var
@@ -157,6 +158,9 @@ def _runnable(
     for m in (module, again):
         _call_it_main(m)
         _assertions_as_results(m)
+    tensors = [i for i in infos if isinstance(i, TensorStructInfo)]
+    if odd := [i.dtype for i in tensors if i.dtype and i.dtype not in DTYPES]:
+        raise TVMError(f"no array has the dtype {odd[0]}, so no inputs can be made")
     if dynamic := symbols(infos):
         sizes: SymMap = {v: SIZE for i in infos for v in free_symbolic_vars(i)}
         infos = [substitute(i, sizes) for i in infos]

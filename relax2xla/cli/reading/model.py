@@ -269,6 +269,11 @@ def _generated(
 ) -> Any:
     """A value of ``info``: normal numbers; 0 and 1 for integers, which serve as indices too."""
     name = leaf.names[0]
+    if isinstance(info, TensorStructInfo) and info.dtype and info.dtype not in DTYPES:
+        raise TVMError(
+            f"the input {name} is {show(info)}; no array has this dtype, so no value can be made "
+            "or given for it"
+        )
     if missing := symbols([info]):
         sizes = " ".join(f"--shape {n}=4" for n in missing)
         raise TVMError(f"the input {name} is {show(info)}; give its sizes: {sizes}")
@@ -290,11 +295,6 @@ def _generated(
             raise TVMError(f"the shape of {name} is not known; give it: --shape {name}=1x3x8")
         dims = (found,) if isinstance(found, int) else found
     shape = tuple(d for d in dims if isinstance(d, int))
-    if info.dtype and info.dtype not in DTYPES:
-        raise TVMError(
-            f"the input {name} is {show(info)}; no array has this dtype, so no value can be made "
-            "or given for it"
-        )
     dtype = numpy_dtype(info.dtype or "float32")
     affordable(name, shape)
     return random_numbers(dtype, shape, rng)
