@@ -93,7 +93,7 @@ def range_(ctx: Context, start: Lazy, limit: Lazy, delta: Lazy, *, stash_type: i
     ``stash_type`` is the precision of sums in half precision; values are products here.
     """
     if isinstance(start, Expr) or isinstance(limit, Expr) or isinstance(delta, Expr):
-        return _range_at_run_time(ctx, start, limit, delta)
+        return range_at_run_time(ctx, start, limit, delta)
     first, last, step = (tir.as_dim(v[0]) for v in (start, limit, delta))
     if any(isinstance(v, float) for v in (first, last, step)):
         raise Unsupported("a range of so many floating-point numbers")
@@ -102,7 +102,8 @@ def range_(ctx: Context, start: Lazy, limit: Lazy, delta: Lazy, *, stash_type: i
     return R.arange(first, last, step, "int64")
 
 
-def _range_at_run_time(ctx: Context, *ends: Sequence[Any] | Expr) -> Expr:
+def range_at_run_time(ctx: Context, *ends: Sequence[Any] | Expr) -> Expr:
+    """Of ends of which one at least is a tensor; the others are numbers."""
     dtype = next(dtype_of(e) for e in ends if isinstance(e, Expr))
     start, limit, step = (
         ctx.emit(R.reshape(e, ()))

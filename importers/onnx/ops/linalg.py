@@ -1,5 +1,5 @@
 # ruff: noqa: D103  (a converter's documentation is the ONNX schema; it says what differs)
-"""ai.onnx: determinants."""
+"""ai.onnx: determinants, and what else is made by elimination."""
 
 from __future__ import annotations
 
@@ -21,12 +21,7 @@ SMALL = 3
 
 @onnx_op("Det", since=11)
 def det(ctx: Context, X: Expr) -> Expr:
-    dims = dims_of(X)
-    if len(dims) < 2:
-        raise ValueError(f"a tensor of rank {len(dims)} holds no matrices")
-    rows, n = (static(d, "the size of the matrices") for d in dims[len(dims) - 2 :])
-    if rows != n:
-        raise ValueError(f"matrices of {rows} by {n}")
+    dims, n = dims_of(X), _size_of(X)
     if not n:
         return R.ones(ShapeExpr(dims[:-2]), dtype_of(X))
     if n <= SMALL:
@@ -34,6 +29,17 @@ def det(ctx: Context, X: Expr) -> Expr:
     batch = product(dims[:-2])
     made = _eliminated(ctx, R.reshape(X, ShapeExpr((batch, n, n))), n)
     return R.reshape(made, ShapeExpr(dims[:-2]))
+
+
+def _size_of(x: Expr) -> int:
+    """Rows and columns of square matrices."""
+    dims = dims_of(x)
+    if len(dims) < 2:
+        raise ValueError(f"a tensor of rank {len(dims)} holds no matrices")
+    rows, n = (static(d, "the size of the matrices") for d in dims[len(dims) - 2 :])
+    if rows != n:
+        raise ValueError(f"matrices of {rows} by {n}")
+    return n
 
 
 def _entry(x: Expr, i: int, j: int) -> Expr:
@@ -62,18 +68,11 @@ def _eliminated(ctx: Context, x: Expr, n: int) -> Expr:
     dtype = dtype_of(x)
     batch = dims_of(x)[0]
     zero, one = scalar(0, dtype), scalar(1, dtype)
-    order = Constant(np.arange(n, dtype=np.int64).reshape(1, n))
+    order = _rows(n)
 
     def step(k: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
         a, total = values
-        column = ctx.emit(loops.element(a, k, 2))  # (batch, n)
-        below = R.where(R.less(order, k), scalar(-1, dtype), R.abs(column))
-        pivot = ctx.emit(R.argmax(below, axis=1, keepdims=True))
-        # Rows k and pivot change places.
-        place = R.where(R.equal(order, pivot), k, R.broadcast_to(order, ShapeExpr((batch, n))))
-        place = R.where(R.equal(order, k), pivot, place)
-        swapped = ctx.emit(R.gather_nd(a, R.expand_dims(place, [2]), 1))
-        moved = R.not_equal(R.squeeze(pivot, [1]), k)
+        swapped, moved = _with_pivot(ctx, a, k, n)
         row = ctx.emit(loops.element(swapped, k, 1))  # (batch, n)
         column = ctx.emit(loops.element(swapped, k, 2))
         head = ctx.emit(loops.element(row, k, 1))  # (batch,)
@@ -85,3 +84,50 @@ def _eliminated(ctx: Context, x: Expr, n: int) -> Expr:
 
     ones = R.ones(ShapeExpr((batch,)), dtype)
     return loops.scan(ctx.builder, n, step, [x, ones], [])[0][1]
+
+
+def _rows(n: int) -> Expr:
+    return Constant(np.arange(n, dtype=np.int64).reshape(1, n))
+
+
+def _with_pivot(ctx: Context, a: Expr, k: Expr, n: int) -> tuple[Expr, Expr]:
+    """``a`` (batch, n, ...) with the row of the largest entry of column k as row k.
+
+    And whether it had been another one. Rows before k stay where they are.
+    """
+    batch, order = dims_of(a)[0], _rows(n)
+    column = ctx.emit(loops.element(a, k, 2))  # (batch, n)
+    below = R.where(R.less(order, k), scalar(-1, dtype_of(a)), R.abs(column))
+    pivot = ctx.emit(R.argmax(below, axis=1, keepdims=True))
+    # Rows k and pivot change places.
+    place = R.where(R.equal(order, pivot), k, R.broadcast_to(order, ShapeExpr((batch, n))))
+    place = R.where(R.equal(order, k), pivot, place)
+    swapped = ctx.emit(R.gather_nd(a, R.expand_dims(place, [2]), 1))
+    return swapped, R.not_equal(R.squeeze(pivot, [1]), k)
+
+
+def inverse_of(ctx: Context, x: Expr) -> Expr:
+    """The inverses of matrices (..., n, n), by Gauss and Jordan; of a singular one not finite."""
+    dims, n = dims_of(x), _size_of(x)
+    if not n:
+        return x
+    kind, batch = dtype_of(x), product(dims[:-2])
+    dtype = kind if kind == "float64" else "float32"
+    eye = R.broadcast_to(R.eye(n, n, 0, dtype), ShapeExpr((batch, n, n)))
+    flat = ctx.cast(R.reshape(x, ShapeExpr((batch, n, n))), dtype)
+    both = ctx.emit(R.concat([flat, eye], 2))
+    order, zero = R.expand_dims(_rows(n), [2]), scalar(0, dtype)
+
+    def step(k: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
+        a, _ = _with_pivot(ctx, values[0], k, n)
+        row = ctx.emit(loops.element(a, k, 1))  # (batch, 2 n)
+        head = R.expand_dims(loops.element(row, k, 1), [1])
+        scaled = ctx.emit(R.expand_dims(R.divide(row, head), [1]))
+        factors = R.expand_dims(loops.element(a, k, 2), [2])
+        here = R.equal(order, k)
+        rest = R.subtract(a, R.multiply(R.where(here, zero, factors), scaled))
+        return [R.where(here, scaled, rest)], []
+
+    made = loops.scan(ctx.builder, n, step, [both], [])[0][0]
+    half = R.strided_slice(made, [2], [n], [2 * n])
+    return ctx.cast(R.reshape(half, ShapeExpr(dims)), kind)

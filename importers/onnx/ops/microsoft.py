@@ -6,11 +6,8 @@ Semantics: the operator documentation of ONNX Runtime (docs/ContribOperators.md)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Unpack
-
-import numpy as np
 
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context, choice
@@ -21,7 +18,6 @@ from relax2xla.importers.onnx.engine.known_values import (
     like,
     ndim_of,
     scalar,
-    static,
 )
 from relax2xla.importers.onnx.ops.math import gelu, gemm
 from relax2xla.importers.onnx.ops.nn import last_axes, saved_statistics, want_float32
@@ -34,7 +30,7 @@ from relax2xla.importers.onnx.ops.pool import (
     to_channels_last,
 )
 from relax2xla.importers.shared import activations as activation
-from relax2xla.ir import Constant, Expr, ShapeExpr
+from relax2xla.ir import Expr, ShapeExpr
 
 DOMAIN = "com.microsoft"
 
@@ -262,71 +258,3 @@ def nhwc_max_pool(
         ctx, channels_first(x), ceil_mode=ceil_mode, kernel_shape=kernel_shape, **window
     )
     return to_channels_last(y)
-
-
-# -- weights of few bits -------------------------------------------------------------------------
-def _unpacked(x: Expr, bits: int) -> Expr:
-    """uint8 (..., n) as its values of ``bits`` bits, low bits first: (..., n * 8 / bits)."""
-    if bits == 8:
-        return x
-    each = 8 // bits
-    dims = dims_of(x)
-    shifts = Constant(np.arange(0, 8, bits, dtype=np.uint8))
-    spread = R.right_shift(R.expand_dims(x, [len(dims)]), shifts)
-    values = R.bitwise_and(spread, scalar(2**bits - 1, "uint8"))
-    return R.reshape(values, ShapeExpr((*dims[:-1], static(dims[-1], "a size") * each)))
-
-
-@onnx_op("MatMulNBits", domain=DOMAIN)
-def matmul_nbits(
-    ctx: Context,
-    A: Expr,
-    B: Expr,
-    scales: Expr,
-    zero_points: Expr | None = None,
-    g_idx: Expr | None = None,
-    bias: Expr | None = None,
-    *,
-    K: int,
-    N: int,
-    accuracy_level: int = 0,
-    bits: int = 4,
-    block_size: int,
-    weight_prepacked: int = 0,
-) -> Expr:
-    """The weight stays packed until it is used; products are in the dtype of ``A``.
-
-    ``accuracy_level`` is the least that is asked for, and ``A`` is never quantised here.
-    """
-    choice(bits, (2, 4, 8), "bits")
-    choice(weight_prepacked, (0,), "weight_prepacked")
-    choice(accuracy_level, range(5), "accuracy_level")
-    if K < 1 or N < 1 or block_size < 1:
-        raise ValueError(f"K={K}, N={N} and block_size={block_size} must be positive")
-    blocks = math.ceil(K / block_size)
-    dtype = dtype_of(A)
-    packed = R.reshape(B, (N, blocks, block_size * bits // 8))
-    weight = ctx.cast(_unpacked(packed, bits), dtype)
-    scale = ctx.cast(R.reshape(scales, (N, blocks)), dtype)
-    if zero_points is None:
-        zero: Expr = like(scale, 2 ** (bits - 1))
-    elif dtype_of(zero_points) == "uint8":
-        row = math.ceil(blocks * bits / 8)
-        zero = _unpacked(R.reshape(zero_points, (N, row)), bits)
-        zero = ctx.cast(R.strided_slice(zero, [1], [0], [blocks]), dtype)
-    else:
-        zero = ctx.cast(R.reshape(zero_points, (N, blocks)), dtype)
-    if g_idx is None:
-        if zero_points is not None:
-            zero = R.expand_dims(zero, [2])
-        full = R.multiply(R.subtract(weight, zero), R.expand_dims(scale, [2]))
-        full = R.strided_slice(R.reshape(full, (N, blocks * block_size)), [1], [0], [K])
-    else:
-        # Each column of the weight names its block.
-        flat = R.strided_slice(R.reshape(weight, (N, blocks * block_size)), [1], [0], [K])
-        own = R.strided_slice(g_idx, [0], [0], [K])
-        if zero_points is not None:
-            zero = R.take(zero, own, 1)
-        full = R.multiply(R.subtract(flat, zero), R.take(scale, own, 1))
-    y = R.matmul(A, R.permute_dims(full))
-    return y if bias is None else R.add(y, ctx.cast(bias, dtype))

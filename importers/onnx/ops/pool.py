@@ -7,6 +7,7 @@ ONNX.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -285,10 +286,12 @@ def max_pool(
     values = _pool(MAX_POOL, X, w, ceil_mode=bool(ceil_mode))
     if not ctx.wants(1):
         return [values]
-    return [values, _positions(X, values, w, storage_order)]
+    open_sizes = not all(isinstance(d, int) for d in dims_of(X)[2:])
+    positions = _positions_of_open_sizes if open_sizes else _positions
+    return [values, positions(ctx, X, ctx.emit(values), w, storage_order)]
 
 
-def _positions(x: Expr, pooled: Expr, w: Window, storage_order: int) -> Expr:
+def _positions(ctx: Context, x: Expr, pooled: Expr, w: Window, storage_order: int) -> Expr:
     """Where each maximum stands in the flattened tensor; the first of equal ones.
 
     Each element of each window is looked up by a gather of positions known at import.
@@ -309,19 +312,70 @@ def _positions(x: Expr, pooled: Expr, w: Window, storage_order: int) -> Expr:
         # What is counted: the last axis first, or (``storage_order``) the first.
         linear = linear + at * math.prod(space[:i] if storage_order else space[i + 1 :])
     count = math.prod(w.kernel)
-    flat = np.where(valid, flat, 0).reshape(-1, count)
-    linear = np.broadcast_to(linear, valid.shape).reshape(-1, count)
+    # What is beyond the image comes last, so that the least number is the image's.
+    valid, linear = (np.broadcast_to(a, valid.shape).reshape(-1, count) for a in (valid, linear))
+    order = np.argsort(~valid, axis=1, kind="stable")
+    flat = np.where(valid, flat.reshape(-1, count), 0)
+    flat, valid, linear = (np.take_along_axis(a, order, 1) for a in (flat, valid, linear))
     seen = R.take(R.reshape(x, ShapeExpr((batch, channels, area))), Constant(flat), 2)
     dtype = dtype_of(x)
     low = -math.inf if is_float(dtype) else limits(dtype)[0]
-    seen = R.where(Constant(valid.reshape(-1, count)), seen, scalar(low, dtype))
+    seen = R.where(Constant(valid), seen, scalar(low, dtype))
     best = R.argmax(seen, axis=3, keepdims=True)
     table = Constant(np.ascontiguousarray(linear).reshape(1, 1, -1, count))
     spread = R.broadcast_to(table, ShapeExpr((batch, channels, *linear.shape)))
     local = R.reshape(R.gather_elements(spread, best, 3), ShapeExpr((batch, channels, *out)))
+    return _in_the_whole(ctx, x, local)
+
+
+def _in_the_whole(ctx: Context, x: Expr, local: Expr) -> Expr:
+    """Positions within planes of ``x`` as those in all of it."""
+    batch, channels, *space = dims_of(x)
     planes = R.arange(0, product((batch, channels)), 1, "int64")
-    planes = R.reshape(planes, ShapeExpr((batch, channels, *[1] * n)))
-    return R.add(local, R.multiply(planes, scalar(area, "int64")))
+    planes = R.reshape(planes, ShapeExpr((batch, channels, *[1] * len(space))))
+    return R.add(local, R.multiply(planes, ctx.size(product(space), "int64")))
+
+
+def _positions_of_open_sizes(
+    ctx: Context, x: Expr, pooled: Expr, w: Window, storage_order: int
+) -> Expr:
+    """The same, by going over the elements of a window: all windows look at one in turn."""
+    batch, channels, *space = dims_of(x)
+    out, whole = dims_of(pooled)[2:], ShapeExpr(dims_of(pooled))
+    n, zero = len(space), scalar(0, "int64")
+    sizes = [ctx.emit(ctx.size(d, "int64")) for d in space]
+    flat = ctx.emit(R.reshape(x, ShapeExpr((batch, channels, product(space)))))
+
+    def along(axis: int, tap: int) -> tuple[Expr, Expr]:
+        """Where an axis is read, and whether that is in the image."""
+        first = tap * w.dilations[axis] - w.pads[axis]
+        step = R.multiply(R.arange(0, out[axis], 1, "int64"), scalar(w.strides[axis], "int64"))
+        at = R.expand_dims(R.add(step, scalar(first, "int64")), [k for k in range(n) if k != axis])
+        last = R.subtract(sizes[axis], scalar(1, "int64"))
+        known = ctx.emit(R.maximum(R.minimum(ctx.emit(at), last), zero))
+        return known, R.equal(at, known)
+
+    def counted(at: Sequence[Expr], sizes: Sequence[Expr]) -> Expr:
+        total = at[0]
+        for place, size in zip(at[1:], sizes[1:], strict=True):
+            total = R.add(R.multiply(total, size), place)
+        return ctx.emit(total)
+
+    best: Expr | None = None
+    place: Expr = R.broadcast_to(scalar(-1, "int64"), whole)
+    for taps in np.ndindex(*w.kernel):
+        at, inside = zip(*(along(i, t) for i, t in enumerate(taps)), strict=True)
+        read = R.reshape(counted(at, sizes), ShapeExpr((product(out),)))
+        value = ctx.emit(R.reshape(R.take(flat, read, 2), whole))
+        better: Expr = R.less(place, zero)
+        if best is not None:
+            better = R.logical_or(better, R.greater(value, best))
+        better = ctx.emit(functools.reduce(R.logical_and, inside, better))
+        # What is counted: the last axis first, or (``storage_order``) the first.
+        linear = counted(at[::-1], sizes[::-1]) if storage_order else counted(at, sizes)
+        place = ctx.emit(R.where(better, linear, place))
+        best = value if best is None else ctx.emit(R.where(better, value, best))
+    return _in_the_whole(ctx, x, place)
 
 
 @onnx_op("AveragePool")
@@ -432,17 +486,16 @@ def max_unpool(
 ) -> Expr:
     """Values go back to the positions that MaxPool gave, in the smallest tensor it had."""
     w = Window.of(X, kernel_shape, window)
-    dims = statics(dims_of(X), "the shape")
-    n = len(w.kernel)
+    dims, n = dims_of(X), len(w.kernel)
     sizes = [
-        (d - 1) * s + k - w.pads[i] - w.pads[i + n]
+        fold_dim((d - 1) * s + k - w.pads[i] - w.pads[i + n])
         for i, (d, s, k) in enumerate(zip(dims[2:], w.strides, w.kernel, strict=True))
     ]
     small = [dims[0], dims[1], *sizes]
     # With output_shape the indices still count in the smallest tensor, which is padded after.
-    flat = R.zeros((math.prod(small),), dtype_of(X))
+    flat = R.zeros(ShapeExpr((product(small),)), dtype_of(X))
     put = R.scatter_elements(flat, R.flatten(I), R.flatten(X), 0)
-    made = R.reshape(put, small)
+    made = R.reshape(put, ShapeExpr(small))
     if output_shape is None:
         return made
     more = [fold_dim(want - have) for want, have in zip(output_shape, small, strict=True)]

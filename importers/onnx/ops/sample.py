@@ -163,9 +163,11 @@ def _grid_sample(
     choice(padding, PADDING, "padding_mode")
     batch, channels, *sizes = dims_of(x)
     rank = len(sizes)
-    out = dims_of(grid)[1:-1]
-    if dims_of(grid)[-1] != rank:
-        raise ValueError(f"a grid of {dims_of(grid)[-1]} coordinates for {rank} axes")
+    *ahead, coordinates = dims_of(grid)
+    out = ahead[1:]
+    if isinstance(coordinates, int) and coordinates != rank:
+        raise ValueError(f"a grid of {coordinates} coordinates for {rank} axes")
+    grid = ctx.sized(grid, [*ahead, rank])
     if mode != "nearest":
         _few(len(TAPS[mode][1](scalar(0.0, "float32"))) ** rank)
     kind = working(dtype_of(x))

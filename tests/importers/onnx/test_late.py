@@ -295,11 +295,34 @@ def test_windows_as_wide_as_symbolic_sizes_need(op: str, form: Any) -> None:
 
 
 @pytest.mark.parametrize("storage_order", [0, 1])
-def test_positions_of_maxima_in_a_symbolic_batch(storage_order: int) -> None:
+@pytest.mark.parametrize("sizes", [[5, 4], ["h", "w"], ["h", 4]])
+def test_positions_of_maxima_in_a_symbolic_batch(storage_order: int, sizes: list[Any]) -> None:
     form = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
     node = helper.make_node("MaxPool", ["x"], ["y", "at"], storage_order=storage_order, **form)
-    x = f(2, 3, 5, 4)
-    agree(model_of([node], [value("x", x, ["n", "c", 5, 4])], ["y", "at"]), [x])
+    # Equal ones, of which the first counts, and some less than any that is padded.
+    for x in (f(2, 3, 5, 4), np.round(f(2, 3, 5, 4)), np.full((1, 1, 5, 4), -np.inf, np.float32)):
+        agree(model_of([node], [value("x", x, ["n", "c", *sizes])], ["y", "at"]), [x])
+
+
+def test_maxima_go_back_to_where_they_were_in_open_sizes() -> None:
+    form = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p", "at"], **form),
+        helper.make_node("MaxUnpool", ["p", "at"], ["y"], **form),
+    ]
+    model = model_of(nodes, [value("x", f(1, 2, 4, 6), ["n", 2, "h", "w"])])
+    for x in (f(1, 2, 4, 6), f(2, 2, 8, 2)):
+        agree(model, [x])
+
+
+def test_a_grid_whose_coordinates_are_not_counted() -> None:
+    node = helper.make_node("GridSample", ["x", "grid"], ["y"])
+    x, grid = f(1, 2, 5, 4), np.clip(f(1, 3, 2, 2), -1, 1)
+    given = [value("x", x), value("grid", grid, [1, 3, 2, None])]
+    model = model_of([node], given)
+    agree(model, [x, grid])
+    with pytest.raises(CallError):
+        ours(model, [x, f(1, 3, 2, 3)])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -102,8 +103,73 @@ SIGNED = [s(0.04), z(3, np.int8)]
 ANGLES = np.outer(np.arange(12), 1 / 100 ** (np.arange(SIZE // 2) / (SIZE // 2))).astype(F32)
 COS, SIN = np.cos(ANGLES), np.sin(ANGLES)
 
+
+def i64(*values: Any) -> Any:
+    return np.array(values, np.int64)
+
+
+def block_table(dtype: Any, bits: int, axis: int, zeros: bool, gather_axis: int = 0) -> Case:
+    """A table of 5 rows of 64 numbers, in blocks of 16 along ``axis``."""
+    whole, blocks = [5, 64], [5, 64]
+    if axis == 0:
+        whole, blocks = [40, 6], [40, 6]
+    blocks[axis] = -(-blocks[axis] // 16)
+    each = 8 // bits if dtype == np.uint8 else 1
+    shape, spots = [*whole[:-1], whole[-1] // each], [*blocks[:-1], -(-blocks[-1] // each)]
+    if dtype == np.uint8:
+        data, zero = (RNG.integers(0, 256, s, np.uint8) for s in (shape, spots))
+    else:
+        low = -8 if dtype == ml_dtypes.int4 else 0
+        data, zero = (RNG.integers(low, low + 16, s).astype(dtype) for s in (shape, spots))
+    index = i64([0, 3], [-1, 2])
+    arrays = [data, index, f(*blocks), *([zero] if zeros else [])]
+    more = {"bits": bits, "block_size": 16, "quantize_axis": axis, "gather_axis": gather_axis}
+    return ("GatherBlockQuantized", arrays, {**more, "known": [0, 2, 3][: 2 + zeros]})
+
+
 Case = tuple[str, list[Any], dict[str, Any]]
 CASES: list[Case] = [
+    ("Trilu", [f(2, 3, 4)], {"upper": 0}),
+    ("Trilu", [f(3, 4), np.array(1, np.int64)], {"known": [1]}),
+    ("GridSample", [f(2, 3, 5, 4), f(2, 3, 2, 2)], {"align_corners": 1, "padding_mode": "border"}),
+    ("GridSample", [f(1, 2, 5, 4), f(1, 3, 2, 2)], {}),
+    ("GatherND", [f(3, 4, 2), i64([0, 1], [2, 3])], {}),
+    ("TransposeMatMul", [f(4, 3), f(4, 5)], {"transA": 1, "alpha": 0.5}),
+    ("Pad", [f(2, 3), i64(1, 0, 0, 2), s(7)], {}),
+    ("Pad", [f(2, 3), i64(1, 0, 0, 2)], {"mode": "edge", "known": [1]}),
+    ("Range", [s(1), s(9), s(2.5)], {}),
+    ("Range", [np.array(1, np.int32), np.array(9, np.int32)], {"known": [0, 1]}),
+    ("ExpandDims", [f(2, 3), np.array(-1, np.int32)], {"known": [1]}),
+    ("Unique", [f(3)[[1, 0, 0, 2, 1]]], {"outputs": 3}),
+    ("UnfoldTensor", [f(2, 7, 3)], {"dim": 1, "size": 3, "step": 2}),
+    ("UnfoldTensor", [f(2, 7)], {"size": 7}),
+    ("Inverse", [f(2, 3, 5, 5)], {}),
+    ("Inverse", [np.array([[0, 1], [2, 0]], F32)], {}),
+    ("CDist", [f(4, 3), f(5, 3)], {"metric": "euclidean"}),
+    ("CDist", [f(4, 3), f(5, 3)], {"metric": "sqeuclidean"}),
+    ("NGramRepeatBlock", [i64([1, 2, 3, 1, 2], [0, 1, 0, 1, 0]), f(2, 6)], {"ngram_size": 2}),
+    ("NGramRepeatBlock", [i64([1, 2, 3, 1, 2]), f(1, 6)], {"ngram_size": 3}),
+    ("NGramRepeatBlock", [i64([1, 2, 3, 1, 2]), f(1, 6)], {"ngram_size": 1}),
+    ("NGramRepeatBlock", [i64([1, 2]), f(1, 6)], {"ngram_size": 3}),
+    (
+        "MatMulBnb4",
+        [f(2, 3, 32), u8(160), f(20)],
+        {"K": 32, "N": 10, "block_size": 16, "quant_type": 0, "known": [1, 2]},
+    ),
+    (
+        "MatMulBnb4",
+        [f(3, 12), u8(30), f(4)],
+        {"K": 12, "N": 5, "block_size": 16, "quant_type": 1, "known": [1, 2]},
+    ),
+    block_table(np.uint8, 4, 1, True),
+    block_table(np.uint8, 4, 1, False),
+    block_table(np.uint8, 8, 1, True),
+    block_table(np.uint8, 8, 1, False),
+    block_table(np.uint8, 2, 1, True),
+    block_table(ml_dtypes.int4, 4, 1, True),
+    block_table(ml_dtypes.int4, 4, 1, False),
+    block_table(ml_dtypes.uint4, 4, 1, False),
+    block_table(ml_dtypes.int4, 4, 0, True, 1),
     ("Gelu", [f(3, 4)], {}),
     ("BiasGelu", [f(3, 4), f(4)], {}),
     ("FastGelu", [f(3, 4)], {}),
