@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
+from onnx.defs import onnx_opset_version
 
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
@@ -92,7 +93,13 @@ def load_converters() -> None:
 
 def _opsets(proto: ModelProto, opset: int | None) -> dict[str, int]:
     opsets = opsets_of(proto.opset_import)
-    in_model = opsets.setdefault("", 1)
+    in_model, newest = opsets.setdefault("", 1), onnx_opset_version()
+    if opset is None and in_model > newest:
+        warnings.warn(
+            f"the model is of opset {in_model}, and the newest that this onnx knows is {newest}: "
+            "what is different in later ones is read as it was",
+            stacklevel=4,
+        )
     if opset is not None:
         if opset < in_model:
             warnings.warn(

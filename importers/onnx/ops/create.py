@@ -94,9 +94,12 @@ def range_(ctx: Context, start: Lazy, limit: Lazy, delta: Lazy, *, stash_type: i
     """
     if isinstance(start, Expr) or isinstance(limit, Expr) or isinstance(delta, Expr):
         return range_at_run_time(ctx, start, limit, delta)
+    if any(isinstance(v[0], float) for v in (start, limit, delta)):
+        raise Unsupported(
+            "a range of so many floating-point numbers that are known",
+            "make one end of it an input, or a range of integers and cast that",
+        )
     first, last, step = (tir.as_dim(v[0]) for v in (start, limit, delta))
-    if any(isinstance(v, float) for v in (first, last, step)):
-        raise Unsupported("a range of so many floating-point numbers")
     if not isinstance(step, int) or step == 0:
         raise Unsupported(f"a range with the step {step}")
     return R.arange(first, last, step, "int64")

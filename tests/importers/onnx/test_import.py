@@ -97,6 +97,13 @@ def test_a_lower_opset_warns_and_a_higher_one_does_not() -> None:
     from_onnx(model, opset=22)
 
 
+def test_an_opset_that_nobody_knows_warns() -> None:
+    model = dense()
+    model.opset_import[0].version = 99
+    with pytest.warns(UserWarning, match="opset 99, and the newest that this onnx knows"):
+        from_onnx(model)
+
+
 def test_the_opset_is_that_of_the_models_own_operators() -> None:
     """Wherever it stands among the versions of domains; TVM takes the first of them."""
     model = model_of([node("Softmax", ["x"], ["y"], axis=0)], [value("x", X)], opset=13)
