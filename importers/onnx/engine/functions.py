@@ -206,6 +206,11 @@ def _check(
 def _workaround(node: NodeProto, domain: str, opset: int, schema: Any) -> str:
     """What the user can do about a node that is a gap."""
     own = "register a converter of your own: register_converter, or --plugin on the command line"
+    if domain == "com.microsoft.nchwc":
+        return (
+            "ONNX Runtime has laid this model out for one processor, and the file does not say "
+            "which; save it optimised at the level ORT_ENABLE_EXTENDED at most"
+        )
     if domain not in ("", "ai.onnx.ml"):
         return f"{own}; or give the model a function of this name"
     if schema is None:

@@ -39,6 +39,13 @@ def test_what_is_missing_is_named_with_its_nodes() -> None:
     assert json.loads(json.dumps(found.as_dict()))["complete"] is False
 
 
+def test_what_is_laid_out_for_one_processor_says_how_it_is_saved_otherwise() -> None:
+    node = helper.make_node("ReorderInput", ["x"], ["y"], domain="com.microsoft.nchwc")
+    imports = [helper.make_opsetid("com.microsoft.nchwc", 1)]
+    found = support(model_of([node], [value("x", X)], imports=imports))
+    assert "ORT_ENABLE_EXTENDED" in found.as_text()
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_what_is_missing_inside_of_graphs_and_functions_comes_in_the_same_error() -> None:
     """Nothing is converted first; constants and identities are always there."""
