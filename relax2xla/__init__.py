@@ -191,6 +191,11 @@ _ROOMS = (
 )
 
 
+@tir.scalar_functions.given
+def _scalar_function(name: str) -> Any:
+    return getattr(importlib.import_module("relax2xla.te.functions"), name)
+
+
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"relax2xla.{name}")

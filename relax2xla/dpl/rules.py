@@ -353,7 +353,8 @@ class Sweep:
                 emitter.note(new[-1].var, value)
                 emitter.out.append(new[-1])
                 return []
-            del emitter.out[start:]
+            # They come again one by one, and are known when they have stayed.
+            emitter.drop(start)
             return new
         return None
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any, Final
+
+from relax2xla.late import Late
 from relax2xla.tir import analysis as analysis
 from relax2xla.tir import ir_builder as ir_builder
 from relax2xla.tir import stmt_functor as stmt_functor
@@ -116,3 +120,13 @@ from relax2xla.tir.vector import Ramp as Ramp
 from relax2xla.tir.vector import vscale as vscale
 
 indexdiv, indexmod = floordiv, floormod
+
+# Functions of scalars by their names in TVM (``tir.exp``): those of ``te``, which is made of this.
+scalar_functions: Final = Late()
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("_"):
+        with contextlib.suppress(AttributeError):
+            return scalar_functions.call(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

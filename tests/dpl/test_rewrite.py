@@ -195,6 +195,10 @@ def test_what_does_not_end_is_an_error() -> None:
     swap = PatternMatchingRewriter.from_pattern(add, lambda _, m: op.add(m[B], m[A]))
     with pytest.raises(TransformError, match="does not come to an end"):
         swap(graph([(3, 0, 1), (2, 2, 2)]))
+    # Nor where the result holds the very value that has matched.
+    wrap = PatternMatchingRewriter.from_pattern(add, lambda value, _: op.negative(value))
+    with pytest.raises(TransformError, match="does not come to an end"):
+        wrap(graph([(2, 0, 1)]))
     # What is written anew but is the same is no rewrite.
     same = PatternMatchingRewriter.from_pattern(add, lambda _, m: op.add(m[A], m[B]))
     func = graph([(2, 0, 0)])

@@ -43,6 +43,15 @@ def test_operators_fold_what_tvm_folds(expr: tir.PrimExpr, text: str) -> None:
     assert str(expr) == text
 
 
+def test_functions_of_scalars() -> None:
+    """They are te's, which is made of tir."""
+    assert str(tir.exp(f32)) == "T.exp(f)"
+    word = tir.Var("w", "uint32")
+    assert str(tir.bitwise_and(tir.shift_right(word, 4), 15)) == str((word >> 4) & 15)
+    with pytest.raises(AttributeError, match=r"'relax2xla\.tir' has no attribute 'nothing'"):
+        tir.nothing  # noqa: B018
+
+
 def test_constructors_do_not_fold() -> None:
     assert str(tir.Add(n, 0)) == "n + 0"
     assert str(tir.Mul(2, n)) == "2 * n"

@@ -41,7 +41,9 @@ class CompiledModule:
             raise ValueError(f"no method {method_name!r} in the specification: {self.spec}")
         method, function = known[method_name], self.vm[method_name]
 
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **by_name: Any) -> Any:
+            if by_name:
+                args = _in_order(method, method_name, args, by_name)
             if len(args) != len(method.arg_specs):
                 raise TypeError(
                     f"{method.describe(method_name)} takes {len(method.arg_specs)} arguments; "
@@ -98,6 +100,19 @@ class CompiledModule:
     def array(self, value: Any) -> Any:
         """An array of a result, a ``jax.Array``."""
         return value
+
+
+def _in_order(
+    method: _spec.MethodSpec, name: str, args: tuple[Any, ...], by_name: dict[str, Any]
+) -> tuple[Any, ...]:
+    """All arguments by position; TypeError for names that are not those of the others."""
+    rest = method.arg_names[len(args) :]
+    if set(by_name) != set(rest):
+        raise TypeError(
+            f"{method.describe(name)} takes {', '.join(method.arg_names)}; got {len(args)} by "
+            f"position, and {', '.join(by_name)}"
+        )
+    return (*args, *(by_name[n] for n in rest))
 
 
 class NumpyModule(CompiledModule):

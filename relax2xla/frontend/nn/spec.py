@@ -29,6 +29,8 @@ class Tensor:
     """
 
     def __init__(self, shape: Sequence[Any], dtype: str) -> None:
+        if isinstance(shape, str) or not isinstance(shape, Sequence):
+            raise TypeError(f"the shape of a spec.Tensor is a list of sizes; got {shape!r}")
         self.shape: list[Any] = list(shape)
         self.dtype = dtype
 

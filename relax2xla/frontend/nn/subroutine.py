@@ -11,7 +11,7 @@ from typing import Any
 
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import BuilderError
-from relax2xla.frontend.nn.tree import ModuleTree, named
+from relax2xla.frontend.nn.tree import Effect, ModuleTree, named
 from relax2xla.frontend.nn.values import Parameter, Tensor, expr_of, wrap_nested
 from relax2xla.ir import Call, Expr, Function, Tuple, Var
 from relax2xla.ir.copy import copy_with_new_vars
@@ -24,7 +24,7 @@ class SubroutineMixin:
     a call of that function, whose parameters are the arguments and then the module's parameters.
     Modules whose functions come out the same share one. (TVM caches the function by class and
     shapes, and so gives a module with other settings the wrong one.) Arguments that are no values
-    of the program are part of it.
+    of the program are part of it. BuilderError for a module that has effects.
     """
 
     define_subroutine: bool = False
@@ -55,6 +55,11 @@ def _call_subroutine(
         raise BuilderError(
             f"{type(module).__name__} has define_subroutine=True, and is called outside of a "
             "function under construction, which the subroutine would be put beside"
+        )
+    if isinstance(module, ModuleTree) and (effects := dict(named(module, Effect))):
+        raise BuilderError(
+            f"{type(module).__name__} has define_subroutine=True, and state, which a subroutine "
+            f"cannot change: {', '.join(effects)}; leave define_subroutine False there"
         )
     bound = inspect.signature(forward).bind(module, *args, **kwargs)
     taken: list[Expr] = []

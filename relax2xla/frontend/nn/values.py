@@ -9,7 +9,7 @@ import numpy as np
 
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
-from relax2xla.dtypes import dtype_name, numpy_dtype
+from relax2xla.dtypes import dtype_name, is_float, numpy_dtype
 from relax2xla.errors import BuilderError
 from relax2xla.ir import (
     Constant,
@@ -119,6 +119,12 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}([{", ".join(map(str, self.shape))}], "{self.dtype}")'
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "an nn.Tensor has no numbers yet, so that `if`, `and`, `or`, `not`, min and max cannot "
+            "ask for its truth; op.where chooses by values, op.maximum and op.minimum compare them"
+        )
 
     # -- operators, which are functions of `op`
     def __add__(self, other: Any) -> Tensor:
@@ -289,6 +295,10 @@ def expr_of(value: Any, like: Any = None) -> Expr:
     if isinstance(value, tir.IntImm | tir.FloatImm):
         value = value.value
     if isinstance(value, bool | int | float) and isinstance(like, Tensor):
+        if isinstance(value, float) and not value.is_integer() and not is_float(like.dtype):
+            raise TypeError(
+                f"{value} is no number of {like.dtype}; cast the tensor to a float dtype before"
+            )
         return const(value, like.dtype)
     if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
         return Constant(_host_array(value))

@@ -187,6 +187,25 @@ def test_errors_name_what_is_wrong() -> None:
     assert np.asarray(before(np.ones(2, np.float32))).tolist() == [4, 4]
 
 
+def test_questions_that_only_numbers_answer() -> None:
+    x = np.array([-1, 2], np.float32)
+
+    class Model(nn.Module):
+        def forward(self, x: nn.Tensor, ask: Any) -> Any:
+            return ask(x)
+
+    for ask in (lambda x: x if x > 0 else -x, lambda x: min(x, x + 1), lambda x: not x):
+        with pytest.raises(TypeError, match=r"has no numbers yet.*op\.where"):
+            Model()(x, ask)
+    with pytest.raises(TypeError, match=r"the condition is False.*op\.equal"):
+        Model()(x, lambda x: nn.op.where(x == 0, x, 1.0))
+    made = Model()(x, lambda x: nn.op.where(nn.op.equal(x, 2.0), x, 1.0))
+    assert np.asarray(made).tolist() == [1, 2]
+    with pytest.raises(TypeError, match=r"1\.5 is no number of int32"):
+        Model()(x, lambda x: x.astype("int32") * 1.5)
+    assert np.asarray(Model()(x, lambda x: x.astype("int32") * 2.0)).tolist() == [-2, 4]
+
+
 def test_modules_can_be_copied_and_go() -> None:
     model, x = bound(Traced()), np.ones(2, np.float32)
     model(x)
@@ -277,6 +296,10 @@ def test_jit() -> None:
         assert np.asarray(shaped).tolist() == [[0, 1, 2], [3, 4, 5]]
     with pytest.raises(ValueError, match="out_format is one of torch, jax, numpy"):
         model.jit(spec, out_format="list")
+    out = compiled["forward"](x, pair=[y, 2])[0]
+    assert np.asarray(out).tolist() == [[4, 4, 4]] * 4
+    with pytest.raises(TypeError, match="takes x, pair; got 1 by position, and other"):
+        compiled["forward"](x, other=3)
     with pytest.raises(ValueError, match="no method 'prefill'"):
         compiled["prefill"]
     with pytest.raises(TypeError, match="takes 2 arguments; got 1"):

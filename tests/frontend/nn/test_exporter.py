@@ -258,6 +258,41 @@ def test_a_subroutine_needs_a_builder() -> None:
         Norm(1.0)(nn.Tensor.placeholder([4], "float32"))
 
 
+def test_a_subroutine_changes_no_state() -> None:
+    class Holder(nn.Module):
+        define_subroutine = True
+
+        def __init__(self) -> None:
+            self.caches = nn.ModuleList([Cached()])
+
+        def forward(self, x: nn.Tensor) -> nn.Tensor:
+            return self.caches(x)
+
+    class Cached(nn.Module):
+        def __init__(self) -> None:
+            self.k = nn.KVCache(4, [3])
+
+        def forward(self, x: nn.Tensor) -> nn.Tensor:
+            self.k.append(x)
+            return self.k.view(2)
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            self.held = Holder()
+
+        def forward(self, x: nn.Tensor) -> nn.Tensor:
+            return self.held(x)
+
+    with pytest.raises(errors.BuilderError, match=r"Holder has .* state.*: caches\.0\.k"):
+        Whole()(np.ones((2, 3), np.float32))
+
+
+def test_a_specified_shape_is_a_list() -> None:
+    for shape in (3, "n"):
+        with pytest.raises(TypeError, match="a list of sizes"):
+            Tensor(shape, "float32")  # pyright: ignore
+
+
 # -- trees -----------------------------------------------------------------------------------------
 def test_mutator() -> None:
     class Tree(nn.Module):

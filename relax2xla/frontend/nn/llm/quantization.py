@@ -89,7 +89,7 @@ class GroupScheme:
         """Words (rows, words), uint32, and scales (rows, groups) of a weight (rows, columns).
 
         Axes in front of these stay. A last group that is not full counts as if zeros followed; a
-        group of zeros has scale 0.
+        group of zeros has scale 0. ValueError for what is not finite in the dtype of the scales.
         """
         kind = numpy_dtype(self.dtype)
         *outer, columns = weight.shape
@@ -97,7 +97,13 @@ class GroupScheme:
         rows = len(weight)
         groups = -(-columns // self.group)
         full = np.zeros((rows, groups * self.group), kind)
-        full[:, :columns] = weight
+        with np.errstate(over="ignore"):
+            full[:, :columns] = weight
+        if not np.isfinite(full).all():
+            raise ValueError(
+                f"a weight holds {np.abs(weight).max():g}, which {self.dtype} does not; quantise "
+                "with scales of float32, such as q4f32_1"
+            )
         parts = full.reshape(rows, groups, self.group)
         scales = np.abs(parts).max(-1) / kind.type(self.top)
         safe = np.where(scales == 0, kind.type(1), scales)[..., None]

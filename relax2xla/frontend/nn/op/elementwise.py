@@ -83,5 +83,10 @@ def astype(x: Tensor, dtype: str, name: str = "astype") -> Tensor:
 @eager
 def where(condition: Tensor, x1: Any, x2: Any, name: str = "where") -> Tensor:
     """``x1`` where ``condition`` (cast to bool) is true, else ``x2``."""
+    if not isinstance(condition, Tensor):
+        raise TypeError(
+            f"where: the condition is {condition!r}, and no nn.Tensor; values are compared by "
+            "op.equal and op.not_equal, where Python's == and != compare the objects"
+        )
     chosen = expr_of(astype(condition, "bool"))
     return wrap_nested(op.where(chosen, expr_of(x1, x2), expr_of(x2, x1)), name)

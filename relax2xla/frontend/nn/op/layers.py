@@ -257,9 +257,9 @@ def scaled_dot_product_attention(
     """``softmax(query @ key * scale) @ value`` for each head.
 
     query: ``(batch, length, heads, size)``: heads come after the length, unlike in torch; key and
-    value: of other length, of a divisor of the heads (each serves several of the query), value of
-    another size. is_causal: position ``i`` sees the first ``i + 1`` keys. scale None:
-    ``1 / sqrt(size)``. Raises UnsupportedError for an ``attn_mask``.
+    value: of other length, of a divisor of the heads (each serves several of the query; where heads
+    are symbolic, as many), value of another size. is_causal: position ``i`` sees the first
+    ``i + 1`` keys. scale None: ``1 / sqrt(size)``. Raises UnsupportedError for an ``attn_mask``.
     """
     if attn_mask is not None:
         raise UnsupportedError(

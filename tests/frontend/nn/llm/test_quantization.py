@@ -222,6 +222,15 @@ def test_wrong_schemes(changed: dict[str, Any], said: str) -> None:
         GroupScheme(**(fields | changed), by_rows=True, embedding=True, last=True)
 
 
+def test_weights_beyond_the_scales_are_refused() -> None:
+    """Not a model of NaN."""
+    weight = np.full((2, 32), 7e4, np.float32)
+    narrow, wide = (GroupScheme(4, d, 32, True, True, True) for d in ("float16", "float32"))
+    with pytest.raises(ValueError, match="holds 70000, which float16 does not"):
+        narrow.packed(weight)
+    assert wide.packed(weight)[1].tolist() == [[1e4], [1e4]]
+
+
 def test_wrong_schemes_of_awq(rng: np.random.Generator) -> None:
     with pytest.raises(UnsupportedError, match=r"AwqScheme: bits are 4.*bits=8, group=128"):
         AwqScheme(bits=8)
