@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +36,7 @@ from relax2xla.ir import (
     Function,
     GlobalVar,
     IRModule,
+    MatchCast,
     Op,
     SeqExpr,
     ShapeExpr,
@@ -46,7 +47,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.rewrite import bindings_of, post_order_deep
+from relax2xla.ir.rewrite import bindings_of, post_order_deep, reads
 from relax2xla.ir.traits import ComputesElements
 from relax2xla.stablehlo.draws import is_draw
 from relax2xla.stablehlo.emitter import emit
@@ -109,10 +110,47 @@ class Evaluator:
         }
         self._named_in_jax = functools.cache(functools.partial(jax_function, mod))
         self._planned: dict[SeqExpr, _Plan] = {}
+        self._parts: dict[tuple[Function, tuple[int, ...]], Function] = {}
 
     def named(self, name: str) -> Function:
         """The function of the module of this name, or this symbol."""
         return self._symbols.get(name) or self.functions[name]
+
+    def part(self, func: Function, fields: Sequence[int]) -> Function:
+        """``func`` with these fields of its result alone, and what they need."""
+        key = func, tuple(fields)
+        if key not in self._parts:
+            self._parts[key] = _part(func, fields)
+        return self._parts[key]
+
+    def fields_read(self, call: Call) -> Collection[int] | None:
+        """The fields that are read of a call's result; None where all may be."""
+        return self._fields_read.get(call, None)
+
+    @functools.cached_property
+    def _fields_read(self) -> Mapping[Call, Collection[int]]:
+        """Of each call that is bound to a variable of which nothing but fields is read."""
+        calls: dict[Expr, Call] = {}
+        fields: dict[Expr, list[tuple[Expr, int]]] = {}
+        read: set[Expr] = set()
+        for func in self.functions.values():
+            for node in post_order_deep(func):
+                if not isinstance(node, SeqExpr):
+                    continue
+                read.update(reads(node.body))
+                for b in bindings_of(node):
+                    value = b.value
+                    if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Var):
+                        fields.setdefault(value.tuple_value, []).append((b.var, value.index))
+                        continue
+                    read.update(reads(value))
+                    if isinstance(value, Call):
+                        calls[b.var] = value
+        return {
+            call: {i for field, i in fields.get(var, ()) if field in read or field in fields}
+            for var, call in calls.items()
+            if var not in read
+        }
 
     def dimension(self, dim: Any) -> Any:
         """A dimension as JAX has it."""
@@ -337,6 +375,32 @@ class Evaluator:
         made = jax.checkpoint(run)([env[v] for v in arrays])
         env.update(zip(kept, made, strict=True))
         env.update(regions)
+
+
+def _part(func: Function, fields: Sequence[int]) -> Function:
+    """``func`` with these fields of its result alone, and what they need."""
+    seq = func.body
+    bound: dict[Expr, Expr] = {b.var: b.value for b in bindings_of(seq)}
+    whole = seq.body
+    while isinstance(whole, Var) and whole in bound:
+        whole = bound[whole]
+    if not isinstance(whole, Tuple):  # one result, which is no tuple, or that of a call
+        if not isinstance(whole.struct_info, TupleStructInfo):
+            return func
+        variable = seq.body
+        made = [TupleGetItem(variable, i) for i in fields]
+    else:
+        made = [whole.fields[i] for i in fields]
+    needed: set[Expr] = set()
+    for field in made:
+        needed.update(reads(field))
+    kept: list[Binding] = []
+    for b in reversed(list(bindings_of(seq))):
+        if b.var in needed or isinstance(b, MatchCast):  # which says what sizes are
+            needed.update(reads(b.value, inside=True))
+            kept.append(b)
+    body = SeqExpr([BindingBlock(kept[::-1])], Tuple(made), seq.span)
+    return Function(func.params, body, is_pure=func.is_pure, attrs=func.attrs, span=func.span)
 
 
 def _adds_up(args: Sequence[Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -191,6 +192,107 @@ def test_gaps_says_which_rules_cannot_be_traced() -> None:
         mod = from_jax(h, X)
         assert [gap.op for gap in gaps(mod)] == [name]
         same(jax.grad(one(again(mod)))(X), 2 * jnp.cos(jnp.arange(5.0)))
+
+
+A = jnp.array([[2.0, 1.0], [0.5, 3.0]])
+B = jnp.array([1.0, 2.0])
+
+
+def with_more(a: Any) -> Any:
+    """A solver that says more than the solution."""
+
+    def solve(_: Any, b: Any) -> Any:
+        return jnp.linalg.solve(a, b), {"first": b[0]}
+
+    def transposed(_: Any, b: Any) -> Any:
+        return jnp.linalg.solve(a.T, b), {"first": b[0]}
+
+    made = lax.custom_linear_solve(lambda v: a @ v, B, solve, transposed, has_aux=True)
+    return made[0] * made[1]["first"]
+
+
+def nested(a: Any) -> Any:
+    def solve(matvec: Any, b: Any) -> Any:
+        return jax.scipy.sparse.linalg.cg(matvec, b)[0]
+
+    return lax.custom_linear_solve(lambda v: (a @ a.T + jnp.eye(2)) @ v, B, solve, symmetric=True)
+
+
+SOLVERS: dict[str, Callable[[Any], Any]] = {
+    "solve": lambda a: jnp.linalg.solve(a, B),
+    "inv": lambda a: jnp.linalg.inv(a) ** 2,
+    "symmetric": lambda a: jax.scipy.sparse.linalg.cg(a @ a.T, B)[0],
+    "with more": with_more,
+    "nested": nested,
+    "in a loop": lambda a: lax.scan(lambda x, _: (jnp.linalg.solve(a, x), None), B, None, 2)[0],
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_solvers_have_all_derivatives_in_all_modes(name: str) -> None:
+    """They are by the map that is solved, whatever the solver does, and not by so many rules."""
+    f = lambda a: SOLVERS[name](a).sum()  # noqa: E731
+    mod = from_jax(f, A)
+    assert gaps(mod) == []
+    g = again(mod)
+    close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-5)
+    close(jax.jit(g)(A), f(A))
+    close(jax.jit(jax.grad(g))(A), jax.grad(f)(A))
+    if name != "with more":  # of which JAX has no second ones
+        want = jax.jit(jax.hessian(f))(A)
+        close(jax.jit(jax.hessian(g))(A), want)
+        close(jax.jit(jax.jacrev(jax.grad(g)))(A), want)
+    machine = rx.VirtualMachine(rx.build(mod))["main"]
+    close(machine(A), f(A))
+    if name == "solve":
+        both = jnp.stack([A, A + 1])
+        close(jax.jit(jax.vmap(jax.grad(g)))(both), jax.vmap(jax.grad(f))(both))
+        along = lambda h: lambda t: h(A + t * jnp.ones(2))  # noqa: E731
+        orders = [along(f), along(g)]
+        for _ in range(5):
+            orders = [jax.grad(h) for h in orders]
+        close(*(jax.jit(h)(0.0) for h in orders[::-1]), rtol=1e-3)
+
+
+SOLVER = """
+func.func public @main(%b: tensor<2xf32>) -> (tensor<2xf32>, tensor<2xf32>) {
+  %0:3 = stablehlo.composite "relax2xla.linear_solve" %b, %b, %b {
+    composite_attributes = {ATTRIBUTES}, decomposition = @f
+  } : (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>)
+    -> (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>)
+  return %0#0, %0#1 : tensor<2xf32>, tensor<2xf32>
+}
+func.func private @f(%b: tensor<2xf32>, %v: tensor<2xf32>, %c: tensor<2xf32>)
+    -> (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>) {
+  %half = stablehlo.constant dense<0.5> : tensor<2xf32>
+  %x = stablehlo.multiply %b, %half : tensor<2xf32>
+  %y = stablehlo.add %v, %v : tensor<2xf32>
+  %z = stablehlo.multiply %c, %half : tensor<2xf32>
+  return %x, %y, %z : tensor<2xf32>, tensor<2xf32>, tensor<2xf32>
+}
+"""
+SOLVES = {"matvec": 0, "solve": 0, "transpose_solve": 0, "unknowns": 1, "aux": 0, "symmetric": 1}
+
+
+def solver(**changed: int) -> IRModule:
+    said = ", ".join(f"{k} = {v} : i64" for k, v in (SOLVES | changed).items())
+    return from_stablehlo(SOLVER.replace("ATTRIBUTES", said), raise_ops=False)
+
+
+def test_a_program_may_read_what_the_functions_of_a_solver_give() -> None:
+    fn, params = extract_jax(solver())
+    same(jnp.stack(fn(params, B)), jnp.stack([B / 2, 2 * B]))
+    same(jax.grad(lambda b: fn(params, b)[0].sum())(B), jnp.full(2, 0.5))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"unknowns": 2}, {"unknowns": 0}, {"aux": 1}, {"matvec": 1}, {"solve": -3},
+                {"transpose_solve": -1}, {"unknowns": 2**40}],
+)  # fmt: skip
+def test_a_solver_whose_counts_do_not_fit_is_an_error(changed: dict[str, int]) -> None:
+    fn, params = extract_jax(solver(**changed))
+    with pytest.raises(UnsupportedError, match="needs the attributes matvec, solve"):
+        fn(params, B)
 
 
 def test_rules_are_written_out_for_some_derivatives() -> None:

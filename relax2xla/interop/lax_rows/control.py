@@ -190,13 +190,8 @@ def _composite(site: Site, *operands: Any) -> Any:
     arrays = [x for x in operands if not isinstance(x, Region)]
     own = rule_of(site.attrs["name"])
     if own is not None:
-        decomposition = site.runner.named(site.attrs["decomposition"])
-
-        def call(*xs: Any) -> Sequence[Any]:
-            made = site.runner.call(decomposition, xs, {})
-            return made if isinstance(made, tuple) else (made,)
-
-        return site.result(own(call, site.attrs.get("composite_attributes") or {}, arrays))
+        made = own(_Decomposed(site), site.attrs.get("composite_attributes") or {}, arrays)
+        return site.result(made)
     # What jax.export writes for a row of CHLO is that row, with its own derivative: through its
     # decomposition there is that of a polynomial, or none.
     attributes = site.attrs.get("composite_attributes") or {}
@@ -206,6 +201,24 @@ def _composite(site: Site, *operands: Any) -> Any:
         own.attrs = Attrs(attributes)
         return rule(own, *arrays)
     return site.runner.call(site.runner.named(site.attrs["decomposition"]), arrays, {})
+
+
+class _Decomposed:
+    """What a composite decomposes into: all of it, or what some of its results need."""
+
+    def __init__(self, site: Site) -> None:
+        self._site, self.results = site, len(site.outputs)
+
+    def __call__(self, xs: Sequence[Any], fields: slice = slice(None)) -> Sequence[Any]:
+        runner = self._site.runner
+        whole = runner.named(self._site.attrs["decomposition"])
+        made = runner.call(runner.part(whole, range(self.results)[fields]), xs, {})
+        return made if isinstance(made, tuple) else (made,)
+
+    def reads(self, begin: int) -> bool:
+        """Whether anything reads a result of the composite from number ``begin`` on."""
+        read = self._site.runner.fields_read(self._site.call)
+        return read is None or any(i >= begin for i in read)
 
 
 def _named(site: Site, *operands: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -38,6 +38,14 @@ class Runner(Protocol):
 
     def named(self, name: str) -> Function:
         """The function of the module of this name."""
+        ...
+
+    def part(self, func: Function, fields: Sequence[int]) -> Function:
+        """``func`` with these fields of its result alone, and what they need."""
+        ...
+
+    def fields_read(self, call: Call) -> Collection[int] | None:
+        """The fields that are read of a call's result; None where all may be."""
         ...
 
     def dimension(self, dim: Any) -> Any:

@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,13 @@ from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import mlir
 
 from relax2xla.errors import UnsupportedError
-from relax2xla.stablehlo.own_derivatives import CUSTOM_JVP, CUSTOM_VJP, STOP_GRADIENT, UNKNOWN
+from relax2xla.stablehlo.own_derivatives import (
+    CUSTOM_JVP,
+    CUSTOM_VJP,
+    LINEAR_SOLVE,
+    STOP_GRADIENT,
+    UNKNOWN,
+)
 
 #: Rules call their function again, which has its rule again: so many times is one written out,
 #: and so often can what comes back be differentiated.
@@ -85,9 +91,8 @@ def _lowerings(lost: list[str], symbolic: bool) -> Any:
     rules = (custom_jvp_call_p, CUSTOM_JVP), (custom_vjp_call_p, CUSTOM_VJP)
     if symbolic:
         return (stop, stopped), *((p, _without_rule(p, lost)) for p, _ in rules)
-    # Which solves with matrices whose gradients it stops.
-    rules = *rules, (lax.linear_solve_p, CUSTOM_JVP)
-    return (stop, stopped), *((p, _lowered(p, name, lost)) for p, name in rules)
+    solve = lax.linear_solve_p, _lowered_solve(lost)
+    return (stop, stopped), solve, *((p, _lowered(p, name, lost)) for p, name in rules)
 
 
 def _plain(primitive: Primitive, params: Mapping[str, Any]) -> Callable[..., Values]:
@@ -204,7 +209,74 @@ def _lowered(primitive: Primitive, name: str, lost: list[str]) -> Callable[..., 
     return deeper
 
 
+def _lowered_solve(lost: list[str]) -> Callable[..., Any]:
+    """A lowering of ``linear_solve`` to its composite, which has its functions.
+
+    It is differentiated by solving again, and the functions of solvers are not, which stop the
+    gradients of matrices, or go round until there is little left.
+    """
+
+    def form(*xs: Any, const_lengths: Any, jaxprs: Any) -> Values:
+        closed = dict(
+            zip(_PARTS, (jaxprs.matvec, jaxprs.solve, jaxprs.transpose_solve), strict=True)
+        )
+        counts = const_lengths.matvec, const_lengths.solve, const_lengths.transpose_solve
+        skipped = const_lengths.matvec + const_lengths.vecmat
+        begins = 0, skipped, skipped + const_lengths.solve
+        consts = [xs[i : i + n] for i, n in zip(begins, counts, strict=True)]
+        sides = xs[sum(const_lengths) :]
+        functions = [j and jaxpr_as_fun(j) for j in closed.values()]
+        plain = functions[1]
+        if any(j and _calls_back(getattr(j, "jaxpr", j)) for j in closed.values()):
+            lost.append("linear_solve")
+            return plain(*consts[1], *sides)
+        unknowns = len(sides)
+        aux = len(jax.eval_shape(plain, *consts[1], *sides)) - unknowns
+
+        def whole(*given: Any, **_: Any) -> Values:
+            made: list[Any] = []
+            rest = given[sum(counts) :]
+            # The solution comes first, as all that a program reads.
+            for part, at in ((1, 0), (0, 1), (2, 2)):
+                call, begin = functions[part], sum(counts[:part])
+                if call:
+                    own = given[begin : begin + counts[part]]
+                    made += call(*own, *rest[at * unknowns : (at + 1) * unknowns])
+            return made
+
+        about = dict(zip(_PARTS, counts, strict=True))
+        if jaxprs.transpose_solve is None:
+            about["transpose_solve"] = -1
+        about |= {"unknowns": unknowns, "aux": aux}
+        about["symmetric"] = int(jaxprs.vecmat is jaxprs.matvec)
+        zeros = [jnp.zeros_like(b) for b in sides]
+        given = [*(c for own in consts for c in own), *sides, *zeros, *zeros]
+        return lax.composite(whole, LINEAR_SOLVE)(*given, **about)[: unknowns + aux]
+
+    return mlir.lower_fun(form, multiple_results=True)
+
+
+_PARTS: Final = ("matvec", "solve", "transpose_solve")
+
+
 # ---- back to functions
+class Decomposition(Protocol):
+    """What a composite decomposes into. ``results``: how many it gives."""
+
+    results: int
+
+    def __call__(self, xs: Values, fields: slice = ..., /) -> Values:
+        """Those results of operands ``xs``; what the others alone need is not computed."""
+        ...
+
+    def reads(self, begin: int) -> bool:
+        """Whether anything reads a result of the composite from number ``begin`` on."""
+        ...
+
+
+OwnRule = Callable[[Decomposition, Mapping[str, Any], Values], Values]
+
+
 _OF_ELEMENTS: contextvars.ContextVar[bool] = contextvars.ContextVar("of_elements", default=False)
 
 
@@ -224,12 +296,23 @@ def of_elements(rule: Callable[..., Any]) -> Callable[..., Any]:
     return computed
 
 
-def rule_of(name: str) -> Callable[..., Values] | None:
+def rule_of(name: str) -> OwnRule | None:
     """How the results of a composite of this name are derived here; None: as those of its rows."""
     return None if _OF_ELEMENTS.get() else RULES.get(name)
 
 
-def _stopped_again(call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) -> Values:
+def _rest(call: Decomposition, xs: Values, begin: int) -> Values:
+    """What a composite gives from its result ``begin`` on: without a derivative.
+
+    None where nothing reads it, as in all programs that JAX writes: rules hold functions that have
+    rules, and so on.
+    """
+    if not call.reads(begin):
+        return [None] * (call.results - begin)
+    return call([*map(lax.stop_gradient, xs)], slice(begin, None))
+
+
+def _stopped_again(call: Decomposition, attrs: Mapping[str, Any], xs: Values) -> Values:
     return [lax.stop_gradient(x) for x in xs]
 
 
@@ -240,7 +323,7 @@ class _Own:
     ``results``: how many it has
     """
 
-    def __init__(self, call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) -> None:
+    def __init__(self, call: Decomposition, attrs: Mapping[str, Any], xs: Values) -> None:
         said = [attrs.get(name) for name in ("operands", "more", "results")]
         count, more, results = (n if type(n) is int and n >= 0 else len(xs) + 1 for n in said)
         if count + more > len(xs):
@@ -255,20 +338,20 @@ class _Own:
 
     def plain(self, *given: Any) -> list[Any]:
         """The function. Nothing that it closes over can be differentiated, so zeros are new."""
-        return list(self._call(*given, *(jnp.zeros(*of) for of in self._more))[: self.results])
+        zeros = (jnp.zeros(*of) for of in self._more)
+        return list(self._call([*given, *zeros], slice(self.results)))
 
     def ruled(self, *given: Any) -> tuple[list[Any], Values]:
         """The results that its rule gives, and what it gives besides."""
-        found = self._call(*given)[self.results :]
+        found = self._call(given, slice(self.results, None))
         return list(found[: self.results]), found[self.results :]
 
     def all(self, made: Callable[..., Values]) -> Values:
-        """What the composite gives. Of what the rule gives nothing is derived, nor read."""
-        rest = self._call(*map(lax.stop_gradient, self._xs))[self.results :]
-        return [*made(*self.operands), *rest]
+        """What the composite gives."""
+        return [*made(*self.operands), *_rest(self._call, self._xs, self.results)]
 
 
-def _own_jvp(call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) -> Values:
+def _own_jvp(call: Decomposition, attrs: Mapping[str, Any], xs: Values) -> Values:
     own = _Own(call, attrs, xs)
     made = jax.custom_jvp(own.plain)
 
@@ -282,7 +365,7 @@ def _own_jvp(call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) 
     return own.all(made)
 
 
-def _own_vjp(call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) -> Values:
+def _own_vjp(call: Decomposition, attrs: Mapping[str, Any], xs: Values) -> Values:
     own = _Own(call, attrs, xs)
     made = jax.custom_vjp(own.plain)
 
@@ -300,8 +383,66 @@ def _own_vjp(call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) 
     return own.all(made)
 
 
-def _unknown(call: Callable[..., Values], attrs: Mapping[str, Any], xs: Values) -> Values:
-    made = jax.custom_jvp(lambda *given: list(call(*given)))
+def _linear_solve(call: Decomposition, attrs: Mapping[str, Any], xs: Values) -> Values:
+    said = [attrs.get(name) for name in (*_PARTS, "unknowns", "aux", "symmetric")]
+    *counts, unknowns, aux, symmetric = (n if type(n) is int else -2 for n in said)
+    transposes, counts = counts[2] >= 0, [max(0, n) if n >= -1 else n for n in counts]
+    first = unknowns + aux
+    if (
+        min(*counts, unknowns - 1, aux) < 0
+        or len(xs) != sum(counts) + 3 * unknowns
+        or call.results != first + unknowns + transposes * first
+    ):
+        raise UnsupportedError(
+            f"a composite of a linear solver needs the attributes {', '.join(_PARTS)}, unknowns "
+            f"and aux, for {len(xs)} operands and {call.results} results; it has {dict(attrs)}"
+        )
+    sides = xs[sum(counts) : sum(counts) + unknowns]
+    zeros = [jnp.zeros_like(b) for b in sides]
+
+    def part(n: int, at: int, fields: slice) -> Callable[[Values], list[Any]]:
+        """Function ``n``; what the others close over is not of its derivative."""
+        begin, end = sum(counts[:n]), sum(counts[: n + 1])
+        own = [
+            x if begin <= i < end else lax.stop_gradient(x) for i, x in enumerate(xs[: sum(counts)])
+        ]
+
+        def of(values: Values) -> list[Any]:
+            given = [*zeros * at, *values, *zeros * (2 - at)]
+            made = call([*own, *given], fields)
+            return [
+                *(_cast(m, b) for m, b in zip(made[:unknowns], sides, strict=True)),
+                *made[unknowns:],
+            ]
+
+        return of
+
+    matvec = part(0, 1, slice(first, first + unknowns))
+    solve = part(1, 0, slice(first))
+    back = part(2, 2, slice(first + unknowns, None))
+
+    def solved(function: Callable[[Values], list[Any]], more: bool) -> Callable[[Any, Values], Any]:
+        def of(_: Any, b: Values) -> Any:
+            made = function(b)
+            # What is found beside the solution is so only where it is solved forwards.
+            return (made[:unknowns], made[unknowns:]) if more else made
+
+        return of
+
+    made = lax.custom_linear_solve(
+        matvec,
+        list(sides),
+        solved(solve, aux > 0),
+        solved(back, aux > 0) if transposes else None,
+        symmetric=symmetric == 1,
+        has_aux=aux > 0,
+    )
+    solution, beside = made if aux else (made, [])
+    return [*solution, *beside, *_rest(call, xs, first)]
+
+
+def _unknown(call: Decomposition, attrs: Mapping[str, Any], xs: Values) -> Values:
+    made = jax.custom_jvp(lambda *given: list(call(given)))
 
     @made.defjvp
     def _(primals: Any, tangents: Any) -> Any:
@@ -319,9 +460,10 @@ def _cast(tangent: Any, x: Any) -> Any:
 
 
 #: By the name of the composite: its results, of a function that calls its decomposition.
-RULES: Final[Mapping[str, Callable[..., Values]]] = {
+RULES: Final[Mapping[str, OwnRule]] = {
     STOP_GRADIENT: _stopped_again,
     CUSTOM_JVP: _own_jvp,
     CUSTOM_VJP: _own_vjp,
+    LINEAR_SOLVE: _linear_solve,
     UNKNOWN: _unknown,
 }
