@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import jax
@@ -123,12 +123,12 @@ class Evaluator:
             self._parts[key] = _part(func, fields)
         return self._parts[key]
 
-    def fields_read(self, call: Call) -> Collection[int] | None:
+    def fields_read(self, call: Call) -> Set[int] | None:
         """The fields that are read of a call's result; None where all may be."""
         return self._fields_read.get(call, None)
 
     @functools.cached_property
-    def _fields_read(self) -> Mapping[Call, Collection[int]]:
+    def _fields_read(self) -> Mapping[Call, Set[int]]:
         """Of each call that is bound to a variable of which nothing but fields is read."""
         calls: dict[Expr, Call] = {}
         fields: dict[Expr, list[tuple[Expr, int]]] = {}

@@ -83,6 +83,25 @@ AT_KINKS = {
     ),
     "atan2": lambda x: torch.atan2(x, x * 1),
     "l1": lambda x: F.l1_loss(x, x * 0),
+    "fmax": lambda x: torch.fmax(x, x * 1),
+    "fmin": lambda x: torch.fmin(x, x * 1),
+    "xlogy": lambda x: torch.xlogy(x, torch.zeros(11)),
+    "xlog1py": lambda x: torch.special.xlog1py(x, torch.full((11,), -2.0)),
+    "i1": lambda x: torch.special.i1(x / 10),
+    "i1e": torch.special.i1e,
+    "i0e": torch.special.i0e,
+    "norm of order 1/2": lambda x: torch.linalg.vector_norm(x.clamp(0, 1), 0.5),
+    "norm of order -1": lambda x: torch.linalg.vector_norm(x.clamp(0, 1), -1),
+    "grid_sample": lambda x: F.grid_sample(
+        torch.arange(16.0).reshape(1, 1, 4, 4) ** 1.5,
+        x.clamp(-1, 1)[:, :10].reshape(1, 1, 5, 2),
+        padding_mode="border",
+        align_corners=True,
+    ),
+    "multi margin": lambda x: F.multi_margin_loss(x, torch.tensor([7])),
+    "multi margin squared": lambda x: F.multi_margin_loss(
+        x, torch.tensor([7]), p=2, weight=torch.arange(11.0), reduction="sum"
+    ),
     "padding": lambda x: F.embedding(torch.tensor([0, 1, 0]), x.reshape(11, 1), padding_idx=0),
 }
 
@@ -114,6 +133,74 @@ def test_derivatives_at_kinks_are_those_of_torch() -> None:
         if not np.allclose(g, leaf.grad, rtol=1e-4, atol=1e-5, equal_nan=True):
             wrong.append(f"{name}: {g}, torch has {leaf.grad.numpy()}")
     assert not wrong, "\n".join(wrong)
+
+
+SMOOTH = {
+    "softplus": F.softplus,
+    "softplus of twice": lambda x: F.softplus(x, beta=2),
+    "logsigmoid": F.logsigmoid,
+    "mish": F.mish,
+    "logits": lambda x: F.binary_cross_entropy_with_logits(x, (x > 0.2).float()),
+    "weighted logits": lambda x: F.binary_cross_entropy_with_logits(
+        x, x.detach().sigmoid(), x.detach() + 2, pos_weight=torch.tensor([1.0, 2, 3, 4])
+    ),
+    "soft margin": lambda x: F.multilabel_soft_margin_loss(x[None], (x[None] > 0.2).float()),
+    "huber": lambda x: F.huber_loss(x, x.detach() * 0, delta=0.6),
+    "smooth l1": lambda x: F.smooth_l1_loss(x, x.detach() * 0, beta=0.6),
+    "i0": torch.i0,
+    "i1": torch.special.i1,
+}
+
+
+def test_second_derivatives_where_a_size_has_none() -> None:
+    """At 0, where these functions have all of them; formulas of sizes and maxima lose those."""
+    x = torch.tensor([0.0, 0.5, -0.7, 3.0])
+
+    class All(torch.nn.Module):
+        def forward(self, xs: list[Any]) -> Any:
+            return sum(f(x).sum() for f, x in zip(SMOOTH.values(), xs, strict=True))
+
+    given = [x.clone() for _ in SMOOTH]
+    fn, params = rx.jax_function(All(), (given,))
+    slope = lambda xs: sum(g.sum() for g in jax.grad(lambda xs: fn(params, xs))(xs))  # noqa: E731
+    got = jax.jit(jax.grad(slope))([x.numpy() for x in given])
+    for (name, f), g in zip(SMOOTH.items(), got, strict=True):
+        leaf = x.clone().requires_grad_(True)
+        (first,) = torch.autograd.grad(f(leaf).sum(), leaf, create_graph=True)
+        (want,) = torch.autograd.grad(first.sum(), leaf)
+        np.testing.assert_allclose(g, want, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_derivatives_of_matrices() -> None:
+    """Of what is read alone; of singular ones, where torch has 0 for the cofactors; of turns."""
+    z = torch.tensor([[1 + 1j, 2], [0.5j, 1], [2, 3j]])
+    a = torch.tensor([[1.0, 2, 0.3], [0.5, 3, 1], [0.2, 0.1, 2]])
+
+    class All(torch.nn.Module):
+        def forward(self, a: Any, z: Any) -> Any:
+            found = torch.linalg.eigvals(a).abs().sum() + torch.linalg.svd(z)[1].sum()
+            turn = (
+                torch.linalg.slogdet(z[:2])[0]
+                + torch.sgn(torch.cat([z.reshape(-1), z[0] * 0])).sum()
+            )
+            return found + turn.real + 2 * turn.imag
+
+    fn, params = rx.jax_function(All(), (a, z))
+    got = jax.jit(jax.grad(lambda a, z: fn(params, a, z), (0, 1)))(a.numpy(), z.numpy())
+    leaves = [t.clone().requires_grad_(True) for t in (a, z)]
+    All()(*leaves).backward()
+    np.testing.assert_allclose(got[0], leaves[0].grad, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(np.conj(got[1]), leaves[1].grad, rtol=1e-3, atol=1e-4)
+    singular = torch.tensor([[1.0, 2], [2, 4]])
+
+    class Determinant(torch.nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return torch.linalg.det(x) + torch.linalg.det(y)
+
+    fn, params = rx.jax_function(Determinant(), (singular, torch.ones(3, 3)))
+    pair = jax.grad(lambda x, y: fn(params, x, y), (0, 1))(singular.numpy(), np.ones((3, 3), "f"))
+    np.testing.assert_allclose(pair[0], [[4, -2], [-2, 1]], atol=1e-5)
+    np.testing.assert_allclose(pair[1], np.zeros((3, 3)), atol=1e-5)
 
 
 class Reversed(torch.autograd.Function):

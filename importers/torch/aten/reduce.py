@@ -221,10 +221,14 @@ def norm(ctx: Context, x: Expr, order: Any, axes: list[int] | None, keepdim: boo
         return R.sum(R.astype(as_bool(size), kind), axes, keepdim)
     if order == 1:
         return R.sum(size, axes, keepdim)
-    total = ctx.emit(R.sum(R.power(size, scalar(order, kind)), axes, keepdim))
+    powers = ctx.emit(R.power(size, scalar(order, kind)))
     if order < 1:
-        return R.power(total, scalar(1.0 / order, kind))
-    return root(total, order)
+        # The power of 0 has no derivative, whatever the others are.
+        zero = ctx.emit(R.equal(size, scalar(0, kind)))
+        some = R.power(R.where(zero, scalar(1, kind), size), scalar(order, kind))
+        powers = R.grad.differentiate_as(powers, R.where(zero, R.grad.no_grad(powers), some))
+    total = ctx.emit(R.sum(powers, axes, keepdim))
+    return R.power(total, scalar(1.0 / order, kind)) if order < 1 else root(total, order)
 
 
 # -- positions -----------------------------------------------------------------------------------

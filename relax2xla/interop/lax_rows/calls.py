@@ -85,9 +85,15 @@ def _syevd(site: Site, x: Any) -> Any:
     return vectors, values, _failed(values, x, 1)
 
 
+def _reads(site: Site, *fields: int) -> bool:
+    """Whether any of these results may be read: vectors that are not have no derivative to fail."""
+    read = site.runner.fields_read(site.call)
+    return read is None or not read.isdisjoint(fields)
+
+
 def _gesdd(site: Site, x: Any) -> Any:
     mode = _flags(site)["mode"]
-    if mode == "N":
+    if mode == "N" or not _reads(site, 2, 3):
         s = lax.linalg.svd(x, compute_uv=False)
         _, _, *sides, _ = site.outputs
         return x, s, *(jnp.zeros(shape_of(o), x.dtype) for o in sides), _failed(s, x, 1)
@@ -97,7 +103,11 @@ def _gesdd(site: Site, x: Any) -> Any:
 
 def _geev(site: Site, x: Any) -> Any:
     flags = _flags(site)
-    left, right = (flags[f"compute_{side}"] == "V" for side in ("left", "right"))
+    first = 1 if jnp.iscomplexobj(x) else 2
+    left, right = (
+        flags[f"compute_{side}"] == "V" and _reads(site, first + n)
+        for n, side in enumerate(("left", "right"))
+    )
     made = list(lax.linalg.eig(x, compute_left_eigenvectors=left, compute_right_eigenvectors=right))
     values = made.pop(0)
     nothing = jnp.zeros(x.shape, values.dtype)

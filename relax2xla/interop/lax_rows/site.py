@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -44,7 +44,7 @@ class Runner(Protocol):
         """``func`` with these fields of its result alone, and what they need."""
         ...
 
-    def fields_read(self, call: Call) -> Collection[int] | None:
+    def fields_read(self, call: Call) -> Set[int] | None:
         """The fields that are read of a call's result; None where all may be."""
         ...
 

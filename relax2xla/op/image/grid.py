@@ -48,7 +48,7 @@ from relax2xla.op.shared.lowering import (
     transpose,
 )
 from relax2xla.op.shared.spatial import arrange, data_axes
-from relax2xla.op.shared.traced import Traced, clip, count_up, size_of, spread_to
+from relax2xla.op.shared.traced import Traced, count_up, size_of, spread_to
 
 METHODS: Final = ("nearest", "bilinear", "bicubic")
 PADDINGS: Final = ("zeros", "border", "reflection")
@@ -213,7 +213,10 @@ class _Sampler:
         return spread_to(x, self.dtype, self.out)
 
     def _clamp(self, x: Expr, size: int) -> Expr:
-        return self._wide(clip(Traced(x), 0, size_of(size, self.dtype) - 1))
+        # Neither bound has a derivative, which half of it would be between a maximum and a minimum.
+        low, high = full_like(x, 0), self._wide(size_of(size, self.dtype) - 1)
+        inside = select(compare(x, high, "GE"), high, x)
+        return select(compare(x, low, "LE"), low, inside)
 
     def _inside(self, x: Expr, size: int) -> Expr:
         """A coordinate brought into the image, as ``padding`` says."""

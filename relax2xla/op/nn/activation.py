@@ -250,21 +250,32 @@ def softplus(data: Expr, beta: float = 1.0, threshold: float = 20.0) -> StructIn
 
 @softplus.legalize
 def _softplus(data: Expr, beta: float = 1.0, threshold: float = 20.0) -> Expr:
-    return _soft(data, beta, threshold, lambda z: hlo("abs", z))
+    return _soft(
+        data, beta, threshold, lambda z: (hlo("maximum", z, full_like(z, 0)), hlo("abs", z))
+    )
 
 
 @softplus.derivative
 def _(data: Expr, beta: float = 1.0, threshold: float = 20.0) -> Expr:
-    # 1/2 at 0, which comes from the maximum: the size has none there.
-    return _soft(data, beta, threshold, lambda z: hlo("multiply", z, hlo("sign", z)))
+    # By one side at 0, where log1p(exp(z)) has all its derivatives; those of a maximum and a size
+    # make the first alone.
+    def parts(z: Expr) -> tuple[Expr, Expr]:
+        above = compare(z, full_like(z, 0), "GT")
+        return select(above, z, full_like(z, 0)), select(above, z, hlo("negate", z))
+
+    return _soft(data, beta, threshold, parts)
 
 
-def _soft(data: Expr, beta: float, threshold: float, size: Callable[[Expr], Expr]) -> Expr:
+def _soft(
+    data: Expr, beta: float, threshold: float, parts: Callable[[Expr], tuple[Expr, Expr]]
+) -> Expr:
+    """``parts``: max(z, 0) and |z|."""
+
     def lower(x: Expr) -> Expr:
         z = x if beta == 1 else _times(x, beta)
         # max(z, 0) + log1p(exp(-|z|)) does not overflow, whatever the threshold.
-        tail = hlo("log_plus_one", hlo("exponential", hlo("negate", size(z))))
-        soft = hlo("add", hlo("maximum", z, full_like(z, 0)), tail)
+        positive, size = parts(z)
+        soft = hlo("add", positive, hlo("log_plus_one", hlo("exponential", hlo("negate", size))))
         soft = soft if beta == 1 else hlo("divide", soft, full_like(x, beta))
         return select(compare(z, full_like(z, threshold), "GT"), x, soft)
 

@@ -6,6 +6,7 @@ infinite): a compiled program cannot raise.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from relax2xla import op as R
 from relax2xla.importers.shared import loops as _loops
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.aten.numbers.complex import REAL, conjugate, is_complex, transposed
+from relax2xla.importers.torch.aten.numbers.math import sign as each_sign
 from relax2xla.importers.torch.aten.shape import diagonal_alone
 from relax2xla.importers.torch.engine.context import (
     Context,
@@ -244,7 +246,33 @@ def _factors_of_det(ctx: Context, A: Expr) -> tuple[Expr, Expr]:
 def linalg_det(ctx: Context, A: Expr) -> tuple[Expr, Expr, Expr]:
     lu, pivots = _factors_of_det(ctx, A)
     sign = sign_of(ctx, pivots, dtype_of(lu))
-    return R.multiply(sign, R.prod(diagonal_of(ctx, lu), [ndim_of(lu) - 2])), lu, pivots
+    made = R.multiply(sign, R.prod(diagonal_of(ctx, lu), [ndim_of(lu) - 2]))
+    if dims_of(A)[-1] in (2, 3):
+        # The polynomial, which has a derivative where the factors have none: of singular matrices.
+        made = R.grad.differentiate_as(made, _determinant(ctx, ctx.emit(A)))
+    return made, lu, pivots
+
+
+def _determinant(ctx: Context, x: Expr) -> Expr:
+    """Of matrices of two or three rows, along the first of them."""
+    n, last = dims_of(x)[-1], ndim_of(x) - 1
+    assert isinstance(n, int)
+
+    def entry(i: int, j: int) -> Expr:
+        part = R.strided_slice(x, [last - 1, last], [i, j], [i + 1, j + 1])
+        return ctx.emit(R.squeeze(part, [last - 1, last]))
+
+    def minor(row: int, columns: Sequence[int]) -> Expr:
+        if len(columns) == 1:
+            return entry(row, columns[0])
+        parts: list[Expr] = []
+        for k, column in enumerate(columns):
+            below = minor(row + 1, [c for c in columns if c != column])
+            part = R.multiply(entry(row, column), below)
+            parts.append(R.negative(part) if k % 2 else part)
+        return functools.reduce(R.add, parts)
+
+    return minor(0, range(n))
 
 
 @aten("_linalg_slogdet")
@@ -253,7 +281,8 @@ def linalg_slogdet(ctx: Context, A: Expr) -> tuple[Expr, Expr, Expr, Expr]:
     last = ndim_of(lu) - 2
     entries = ctx.emit(diagonal_of(ctx, lu))
     size = ctx.emit(R.abs(entries))
-    sign = R.multiply(sign_of(ctx, pivots, dtype_of(lu)), R.prod(R.sign(entries), [last]))
+    turns = R.prod(each_sign(entries), [last])
+    sign = R.multiply(sign_of(ctx, pivots, dtype_of(lu)), turns)
     return sign, R.sum(R.log(size), [last]), lu, pivots
 
 

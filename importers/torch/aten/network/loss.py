@@ -8,6 +8,7 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
+from relax2xla.importers.shared.activations import softplus
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.reductions import root
 from relax2xla.importers.torch.aten.numbers.math import rise
@@ -156,6 +157,86 @@ def binary_cross_entropy(
     made = R.grad.differentiate_as(made, smooth)
     if weight is not None:
         made = R.multiply(made, ctx.cast(weight, dtype))
+    return REDUCTIONS[reduction](made)
+
+
+@aten("binary_cross_entropy_with_logits", wide=True)
+def binary_cross_entropy_with_logits(
+    ctx: Context,
+    self: Expr,
+    target: Expr,
+    weight: Any = None,
+    pos_weight: Any = None,
+    reduction: int = 1,
+) -> Expr:
+    """torch's decomposition has no second derivative at 0."""
+    x, t = (ctx.emit(v) for v in ctx.promote(self, target))
+    dtype = dtype_of(x)
+    one = scalar(1, dtype)
+    missing = softplus(ctx.emit(R.negative(x)))
+    if pos_weight is not None:
+        more = R.subtract(ctx.cast(pos_weight, dtype), one)
+        missing = R.multiply(R.add(R.multiply(more, t), one), missing)
+    made = R.add(R.multiply(R.subtract(one, t), x), missing)
+    if weight is not None:
+        made = R.multiply(made, ctx.cast(weight, dtype))
+    return REDUCTIONS[reduction](made)
+
+
+def _bent(gap: Expr, size: float, quadratic: Expr, linear: Expr) -> Expr:
+    """``quadratic`` of a difference less than ``size``, else ``linear``."""
+    near = R.less(R.abs(gap), scalar(size, dtype_of(gap)))
+    return R.where(near, quadratic, linear)
+
+
+@aten("huber_loss", wide=True)
+def huber_loss(
+    ctx: Context, self: Expr, target: Expr, reduction: int = 1, delta: float = 1.0
+) -> Expr:
+    """A square of the difference, whose size alone has no second derivative at 0."""
+    gap = ctx.emit(R.subtract(*ctx.promote(self, target)))
+    half, bound = (scalar(v, dtype_of(gap)) for v in (0.5, delta))
+    square = R.multiply(R.multiply(half, gap), gap)
+    rest = R.multiply(bound, R.subtract(R.abs(gap), R.multiply(half, bound)))
+    return REDUCTIONS[reduction](_bent(gap, delta, square, rest))
+
+
+@aten("smooth_l1_loss", wide=True)
+def smooth_l1_loss(
+    ctx: Context, self: Expr, target: Expr, reduction: int = 1, beta: float = 1.0
+) -> Expr:
+    if not beta:
+        return l1_loss(ctx, self, target, reduction)
+    gap = ctx.emit(R.subtract(*ctx.promote(self, target)))
+    half, bound = (scalar(v, dtype_of(gap)) for v in (0.5, beta))
+    square = R.divide(R.multiply(half, R.multiply(gap, gap)), bound)
+    rest = R.subtract(R.abs(gap), R.multiply(half, bound))
+    return REDUCTIONS[reduction](_bent(gap, beta, square, rest))
+
+
+@aten("multi_margin_loss")
+def multi_margin_loss(
+    ctx: Context,
+    self: Expr,
+    target: Expr,
+    p: float = 1,
+    margin: float = 1,
+    weight: Expr | None = None,
+    reduction: int = 1,
+) -> Expr:
+    """How far other classes come within ``margin`` of the right one; the derivative is 0 there."""
+    x, dtype = ctx.emit(R.reshape(self, (-1, dims_of(self)[-1]))), dtype_of(self)
+    at = ctx.emit(R.reshape(target, (dims_of(x)[0], 1)))
+    own = R.gather_elements(x, at, 1)
+    short = R.nn.relu(R.add(R.subtract(scalar(margin, dtype), own), x))
+    lost = ctx.emit(short) if p == 1 else R.multiply(ctx.emit(short), short)
+    if weight is not None:
+        lost = R.multiply(lost, R.take(weight, at, 0))
+    classes = R.reshape(R.arange(0, dims_of(x)[1], 1, dtype_of(at)), (1, -1))
+    others = R.where(R.not_equal(classes, at), lost, scalar(0, dtype))
+    made = R.mean(others, [1])
+    if reduction == NONE:
+        return ctx.reshape(made, ctx.dims())
     return REDUCTIONS[reduction](made)
 
 

@@ -42,6 +42,17 @@ Unary = Callable[[Expr], Expr]
 Binary = Callable[[Expr, Expr], Expr]
 
 
+def sign(x: Expr) -> Expr:
+    """The sign; that of a complex number is one of size 1, and turns with it."""
+    made = R.sign(x)
+    if not is_complex(x):
+        return made
+    zero = R.equal(x, scalar(0, dtype_of(x)))
+    some = R.where(zero, scalar(1, dtype_of(x)), x)
+    turned = R.divide(some, R.astype(R.abs(some), dtype_of(x)))
+    return R.grad.differentiate_as(made, R.where(zero, scalar(0, dtype_of(x)), turned))
+
+
 def half_to_even(x: Expr) -> Expr:
     """Round to the nearest integer, ties to even."""
     return R.round(x)
@@ -100,7 +111,7 @@ SAME_UNARY: dict[str, Unary] = {
     "logical_not": lambda x: R.logical_not(as_bool(x)),
     "neg negative _neg_view": R.negative,
     "relu": R.nn.relu,
-    "sgn sign": R.sign,
+    "sgn sign": lambda x: sign(x),
     "isfinite": R.isfinite,
     "isinf": R.isinf,
     "isnan": R.isnan,
@@ -236,12 +247,14 @@ ARITHMETIC: dict[str, Binary] = {
     "bitwise_xor __xor__": R.bitwise_xor,
     "bitwise_left_shift __lshift__": R.left_shift,
     "bitwise_right_shift __rshift__": R.right_shift,
-    "fmax": lambda a, b: _ignoring_nan(a, b, R.maximum),
-    "fmin": lambda a, b: _ignoring_nan(a, b, R.minimum),
+    "fmax": lambda a, b: _ignoring_nan(a, b, R.maximum, R.greater_equal),
+    "fmin": lambda a, b: _ignoring_nan(a, b, R.minimum, R.less_equal),
 }
 WIDE_ARITHMETIC: dict[str, Binary] = {
     "hypot": lambda a, b: _hypot(a, b),
     "logaddexp": R.log_add_exp,
+    "xlogy special_xlogy": lambda a, b: _times_log(a, b, R.log),
+    "special_xlog1py": lambda a, b: _times_log(a, b, lambda y: row("log_plus_one", y)),
 }
 COMPARISON: dict[str, Binary] = {
     "eq": R.equal,
@@ -283,10 +296,20 @@ def trunc_divide(a: Expr, b: Expr) -> Expr:
     return R.trunc(quotient) if is_float(dtype_of(a)) else quotient
 
 
-def _ignoring_nan(a: Expr, b: Expr, pick: Binary) -> Expr:
+def _ignoring_nan(a: Expr, b: Expr, pick: Binary, first: Binary) -> Expr:
+    """Of two equal numbers, the first has the derivative (``first``: where it does)."""
     if not is_float(dtype_of(a)):
         return pick(a, b)
-    return R.where(R.isnan(a), b, R.where(R.isnan(b), a, pick(a, b)))
+    made = R.where(R.isnan(a), b, R.where(R.isnan(b), a, pick(a, b)))
+    own = R.logical_or(first(a, b), R.isnan(b))
+    return R.grad.differentiate_as(made, R.where(own, a, b))
+
+
+def _times_log(x: Expr, y: Expr, log: Unary) -> Expr:
+    """0 where ``x`` is, whatever the logarithm, which moves nothing there; NaN where ``y`` is."""
+    zero, dtype = R.equal(x, scalar(0, dtype_of(x))), dtype_of(x)
+    made = R.where(zero, scalar(0, dtype), R.multiply(x, R.where(zero, scalar(0, dtype), log(y))))
+    return R.where(R.isnan(y), scalar(math.nan, dtype), made)
 
 
 def _hypot(x: Expr, y: Expr) -> Expr:

@@ -166,12 +166,19 @@ def bessel_i(order: int, scaled: bool) -> Function:
         return R.multiply(R.sqrt(mul(z, 1 / (2 * math.pi))), horner(z, a))
 
     def apply(ctx: Context, x: Expr) -> Expr:
-        size = ctx.emit(R.abs(x))
+        # By the right side at 0, where the size has no derivative and the function has all.
+        negative = ctx.emit(R.less(x, number(0.0)))
+        size = ctx.emit(R.where(negative, R.negative(x), x))
         y = split(ctx, size, near, far)
-        if not scaled:
+        if scaled:
+            # What it is scaled by has none there: torch's is 0.
+            y = ctx.emit(y)
+            apart = R.exp(R.subtract(size, R.abs(x)))
+            y = R.grad.differentiate_as(y, R.multiply(y, apart))
+        else:
             y = R.multiply(y, R.exp(size))
             y = R.where(R.isinf(size), number(math.nan), y)  # as torch has it
-        return y if order == 0 else R.multiply(y, R.sign(x))
+        return y if order == 0 else R.where(negative, R.negative(ctx.emit(y)), y)
 
     return apply
 

@@ -102,8 +102,62 @@ def test_losses() -> None:
             "l1": (lambda x, y: F.l1_loss(x, y), x, y),
             "cosine_similarity": (lambda x, y: F.cosine_similarity(x, y, -1), x, y),
             "cross_entropy": (F.cross_entropy, x, labels),
-            "bce": (F.binary_cross_entropy_with_logits, x, torch.sigmoid(y)),
-            "huber": (F.huber_loss, x, y),
-            "smooth_l1": (F.smooth_l1_loss, x, y),
+            "bce": (
+                lambda x, y: [
+                    F.binary_cross_entropy_with_logits(x, y, **form)
+                    for form in (
+                        {},
+                        {"reduction": "none", "weight": y + 1},
+                        {"reduction": "sum", "pos_weight": torch.arange(5.0)},
+                        {"weight": y[:, :1], "pos_weight": y[0] + 2},
+                    )
+                ],
+                torch.cat([x[:3], torch.tensor([[-1e4, -40, 0, 40, 1e4]])]),
+                torch.sigmoid(y),
+            ),
+            "bce of halves": (
+                lambda x, y: F.binary_cross_entropy_with_logits(x.half(), y.half()),
+                x,
+                y.sigmoid(),
+            ),
+            "huber": (
+                lambda x, y: [
+                    F.huber_loss(x, y, reduction=r, delta=d)
+                    for r, d in (("none", 1.0), ("mean", 0.3), ("sum", 2.0))
+                ],
+                x,
+                y,
+            ),
+            "smooth_l1": (
+                lambda x, y: [
+                    F.smooth_l1_loss(x, y, reduction=r, beta=b)
+                    for r, b in (("none", 1.0), ("mean", 0.3), ("sum", 0.0))
+                ],
+                x,
+                y,
+            ),
+            "multi margin": (
+                lambda x, at: [
+                    F.multi_margin_loss(x, at),
+                    F.multi_margin_loss(x, at, p=2, margin=0.5, reduction="none"),
+                    F.multi_margin_loss(x, at, weight=torch.arange(5.0), reduction="sum"),
+                    F.multi_margin_loss(x[0], at[:1]),
+                ],
+                x,
+                labels,
+            ),
+            "xlogy": (
+                lambda x, y: [
+                    torch.xlogy(x.relu(), y),
+                    torch.xlogy(0, y),
+                    torch.xlogy(x, 2.0),
+                    torch.special.xlog1py(x.relu(), y - 1),
+                    torch.special.xlog1py(x, 0),
+                    torch.xlogy(torch.zeros(2), torch.tensor([float("nan"), 0])),
+                    torch.xlogy(torch.arange(3), torch.arange(3)),
+                ],
+                x,
+                y,
+            ),
         }
     )
