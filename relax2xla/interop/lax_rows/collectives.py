@@ -29,6 +29,11 @@ def mapped_axes() -> dict[str, int]:
     return {name: size for name, size in mesh.shape.items() if name in mesh.manual_axes}
 
 
+def _whole_mesh() -> dict[str, int]:
+    """Names and sizes of all axes of the mesh, those that are mapped over among them."""
+    return dict(jax.sharding.get_abstract_mesh().shape)
+
+
 def workers_here() -> int:
     """How many devices run the function that is traced here, each on its own part."""
     return math.prod(mapped_axes().values())
@@ -48,7 +53,14 @@ class _Group:
             self.axes, self.groups = _along_axes(site, str(stated.get("mlir"))), None
             return
         groups = [list(map(int, g)) for g in stated] or [[*range(workers_here())]]
-        _enough(site, 1 + max(map(max, groups)))
+        count, whole = 1 + max(map(max, groups)), _whole_mesh()
+        if count > workers_here() and count == math.prod(whole.values()):
+            # Mapped over some axes: JAX counts the devices of all.
+            names, others = _named(whole, groups)
+            if others is None and axes.keys() >= set(names):
+                self.axes, self.groups = names, None
+                return
+        _enough(site, count)
         self.axes, self.groups = _named(axes, groups)
 
     @property
@@ -174,6 +186,7 @@ def _all_to_all(site: Site, *xs: Any) -> Any:
 
 def _permute(site: Site, x: Any) -> Any:
     pairs = [(int(a), int(b)) for a, b in site.attrs["source_target_pairs"]]
+    pairs = _along_mapped(pairs) or pairs
     _enough(site, 1 + max(map(max, pairs), default=0))
     axes = tuple(mapped_axes())
     if axes:
@@ -188,9 +201,38 @@ def _broadcast(site: Site, *xs: Any) -> Any:
     return site.result([lax.all_gather(x, **group.how, axis=0)[0] for x in xs])
 
 
+def _along_mapped(pairs: list[tuple[int, int]]) -> list[tuple[int, int]] | None:
+    """Pairs of devices of the whole mesh as pairs of those that are mapped over.
+
+    None where each of the others does not have the same pairs within it.
+    """
+    axes, whole = mapped_axes(), _whole_mesh()
+    count = math.prod(whole.values())
+    if len(axes) == len(whole) or not pairs or max(map(max, pairs)) >= count:
+        return None
+    sizes = tuple(whole.values())
+    found: dict[tuple[int, ...], set[tuple[int, int]]] = {}
+    for pair in pairs:
+        places = [dict(zip(whole, np.unravel_index(p, sizes), strict=True)) for p in pair]
+        first, second = (tuple(int(at[n]) for n in whole if n not in axes) for at in places)
+        if first != second:
+            return None
+        mapped = [
+            np.ravel_multi_index([at[n] for n in axes], tuple(axes.values())) for at in places
+        ]
+        found.setdefault(first, set()).add((int(mapped[0]), int(mapped[1])))
+    own, *others = found.values()
+    same = len(found) == count // workers_here() and all(other == own for other in others)
+    return sorted(own) if same else None
+
+
 def _partition_id(site: Site) -> Any:
-    axes = tuple(mapped_axes())
-    return lax.convert_element_type(lax.axis_index(axes), np.uint32) if axes else np.uint32(0)
+    """Of the mesh's devices, the first of those that have this part: their own ids say no more."""
+    axes, whole = mapped_axes(), _whole_mesh()
+    place: Any = np.int32(0)
+    for name, size in whole.items():
+        place = place * np.int32(size) + (lax.axis_index(name) if name in axes else np.int32(0))
+    return lax.convert_element_type(place, np.uint32)
 
 
 # ---- manual computations

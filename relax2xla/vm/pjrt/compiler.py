@@ -54,10 +54,12 @@ _UNCHECKED: dict[str, Any] = (
 )
 
 
-def _options(device: Device | None, overrides: Mapping[str, Any], shardy: bool) -> Any:
+def _options(
+    device: Device | None, overrides: Mapping[str, Any], shardy: bool, free: Sequence[bool]
+) -> Any:
     options = xc.CompileOptions()
     if isinstance(device, Mesh):
-        mesh.partition(options, device, shardy)
+        mesh.partition(options, device, shardy, free)
     else:
         target = xla.jax_device(device)
         options.num_replicas = options.num_partitions = 1
@@ -87,11 +89,13 @@ def _compile(device: Device | None, module: ir.Module, overrides: Mapping[str, A
         sorts.make_safe(module)
         if LAPACK in to_bytecode(module):
             load_lapack()
-    shardy = isinstance(device, Mesh) and b"sdy." in str(module).encode()
+    shardy, free = isinstance(device, Mesh) and b"sdy." in str(module).encode(), [True]
     if shardy:
         module = with_constraints(module)
+    elif isinstance(device, Mesh):
+        free = mesh.results_free(module) or free
     make = target.client.compile_and_load
-    made = _with_options(make, device, module, overrides, shardy)
+    made = _with_options(make, device, module, overrides, shardy, free)
     _check_memory(made)
     return made
 
@@ -102,13 +106,14 @@ def _with_options(
     source: Any,
     overrides: Mapping[str, Any],
     shardy: bool = False,
+    free: Sequence[bool] = (True,),
 ) -> Any:
     """The executable that ``make`` gives, without options that only save time where it has none."""
     several = isinstance(device, Mesh)
     devices = xc.DeviceList(xla.mesh_devices(device) if several else (xla.jax_device(device),))
     while True:
         try:
-            return make(source, devices, _options(device, overrides, shardy))
+            return make(source, devices, _options(device, overrides, shardy, free))
         except jax.errors.JaxRuntimeError as e:
             unknown = _NO_OPTION.search(str(e))
             if unknown is None or unknown[1] not in RUN_ONCE_OPTIONS:

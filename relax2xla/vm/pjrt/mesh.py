@@ -20,6 +20,7 @@ from jaxlib import xla_client as xc
 
 from relax2xla.errors import DeviceError
 from relax2xla.runtime.device import Mesh
+from relax2xla.stablehlo.mlir import ir
 from relax2xla.vm.pjrt import xla
 
 # Names and sizes of a mesh's axes.
@@ -68,15 +69,36 @@ def _made(devices: Sequence[Any], axes: Axes) -> Mesh:
     return Mesh(platform, own[0].local_hardware_id or 0, ids, axes)
 
 
-def partition(options: Any, mesh: Mesh, shardy: bool) -> None:
-    """Let XLA make one program of the devices of ``mesh``, by Shardy's annotations or its own."""
+def results_free(module: ir.Module) -> list[bool]:
+    """Of each result of the program whether XLA may choose how it is spread.
+
+    Of one that it has to copy to each device it would choose too, where it partitions by itself.
+    """
+    (main,) = (
+        op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+        and ir.StringAttr(op.attributes["sym_name"]).value == "main"
+    )
+    kind: Any = ir.TypeAttr(main.attributes["function_type"]).value
+    if "res_attrs" not in main.attributes:
+        return [True] * len(kind.results)
+    stated: Any = ir.ArrayAttr(main.attributes["res_attrs"])
+    return ["mhlo.sharding" not in attrs for attrs in stated]
+
+
+def partition(options: Any, mesh: Mesh, shardy: bool, free: Sequence[bool]) -> None:
+    """Let XLA make one program of the devices of ``mesh``, by Shardy's annotations or its own.
+
+    ``free``: of each result, or of all, whether its place is XLA's choice.
+    """
     count = len(mesh.ids)
     options.num_replicas, options.num_partitions = 1, count
     options.device_assignment = xc.DeviceAssignment.create(np.array([mesh.ids]))
     build = options.executable_build_options
     build.use_spmd_partitioning = True
     build.use_shardy_partitioner = shardy
-    build.allow_spmd_sharding_propagation_to_output = [True]
+    build.allow_spmd_sharding_propagation_to_output = list(free)
 
 
 class Spread:

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 import relax2xla as rx
 from relax2xla.errors import DeviceError, TransformError, TVMError, UnsupportedError
 from relax2xla.frontend.stablehlo import from_stablehlo
-from relax2xla.interop.jax import extract_jax
+from relax2xla.interop.jax import extract_jax, from_jax
 from relax2xla.ir import DeviceMesh
 from relax2xla.script import from_source
 
@@ -141,6 +141,44 @@ def against_jax() -> None:
             assert got.sharding.is_equivalent_to(want.sharding, got.ndim), (name, got.sharding)
         # A mesh whose axes are not the program's.
         np.testing.assert_allclose(run(mod, *args, mesh=8), want, rtol=1e-5, atol=1e-5)
+
+
+def results_as_stated() -> None:
+    """By XLA's own annotations, too, where a copy on each device is stated for a result."""
+    for shardy in (True, False):
+        jax.config.update("jax_use_shardy_partitioner", shardy)
+        for where in (on(), on("y", "x")):
+            f = jax.jit(jnp.matmul, in_shardings=(on("x", "y"), on("y")), out_shardings=where)
+            got = run(from_stablehlo(f.lower(A, B).as_text()), A, B)
+            np.testing.assert_allclose(got, A @ B, rtol=1e-5, atol=1e-5)
+            assert got.sharding.is_equivalent_to(where, 2), (shardy, got.sharding)
+    jax.config.update("jax_use_shardy_partitioner", True)
+
+
+def mapped_in_part() -> None:
+    """Over some axes of a mesh: JAX counts all devices of it, and those of the others take part."""
+
+    def f(t: Any, axis: str) -> Any:
+        size = jax.lax.axis_size(axis)
+        turned = jax.lax.ppermute(t, axis, [(i, (i + 1) % size) for i in range(size)])
+        some = jax.lax.ppermute(t, axis, [(0, 1)])
+        total = jax.lax.psum(t, axis) * (1 + jax.lax.axis_index(axis))
+        return turned + some + total + jax.lax.all_gather(t, axis).sum(0)
+
+    for axis, spec in (("x", P("x")), ("y", P(None, "y")), ("x", P(("x",), None))):
+        g = jax.jit(
+            jax.shard_map(
+                lambda t, axis=axis: jnp.sin(f(t, axis)), mesh=GRID, in_specs=spec,
+                out_specs=spec, axis_names={axis}, check_vma=False,
+            )
+        )  # fmt: skip
+        mod = from_jax(g, A)
+        fn, params = extract_jax(mod)
+        np.testing.assert_allclose(jax.jit(fn)(params, A), g(A), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(run(mod, A), g(A), rtol=1e-4, atol=1e-4)
+        got = jax.jit(jax.grad(lambda t, fn=fn, p=params: (fn(p, t) ** 2).sum()))(A)
+        want = jax.grad(lambda t, g=g: (g(t) ** 2).sum())(A)
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
 
 
 def distributed_tensors() -> None:
@@ -276,6 +314,8 @@ def errors() -> None:
 
 def main() -> None:
     against_jax()
+    results_as_stated()
+    mapped_in_part()
     distributed_tensors()
     moves_of_shardy()
     sums_of_shardy()
