@@ -157,7 +157,8 @@ def jax_function(
     """:func:`extract_jax` of any model: ``fn, params = relax2xla.jax_function("model.onnx")``.
 
     model: an IRModule; the path of a file that ``relax2xla.load`` reads (``trust`` for those that
-        can run code); a ``torch.nn.Module`` with its example inputs, or an ``ExportedProgram``.
+        can run code); an ``onnx.ModelProto``; a ``torch.nn.Module`` with its example inputs, or an
+        ``ExportedProgram``.
     example_args, example_kwargs, dynamic_shapes: for a module, as ``torch.export`` takes them.
     options: those of :func:`extract_jax`.
     """
@@ -168,6 +169,10 @@ def jax_function(
 
         path: Any = model
         return extract_jax(load(path, trust=trust), **options)
+    if type(model).__module__.startswith("onnx.") and type(model).__name__ == "ModelProto":
+        from relax2xla.importers.onnx import from_onnx
+
+        return extract_jax(from_onnx(model), **options)
     from relax2xla.importers.torch import from_exported_program
 
     given = (example_args, example_kwargs, dynamic_shapes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -278,7 +279,30 @@ class Programs:
         buffers: Any,
         policy: Policy,
     ) -> tuple[Any, Any]:
-        """The result on weights by path, and the buffers after the call."""
+        """The result on weights by path, and the buffers after the call.
+
+        CallError, with their names, for weights whose memory another call has taken.
+        """
+        try:
+            return self._run(given, args, kwargs, buffers, policy)
+        except (RuntimeError, ValueError) as e:
+            gone = [path for path, array in given.items() if _is_deleted(array)]
+            if not gone:
+                raise
+            names = ", ".join(gone[:5]) + (", ..." if len(gone) > 5 else "")
+            raise CallError(
+                f"{self.name}: weights are deleted, because a call that donates them has taken "
+                f"their memory: {names}; use what that call gave, or pass copies"
+            ) from e
+
+    def _run(
+        self,
+        given: Mapping[str, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        buffers: Any,
+        policy: Policy,
+    ) -> tuple[Any, Any]:
         import jax.numpy as jnp
         from jax import lax
 
@@ -501,6 +525,13 @@ def _declared(given: Any, declared: TensorStructInfo) -> str:
 
 def _is_half(dtype: Any) -> bool:
     return np.dtype(dtype).name in ("bfloat16", "float16")
+
+
+def _is_deleted(array: Any) -> bool:
+    """Whether ``array`` is one of JAX's whose memory is gone; what is traced is not."""
+    with contextlib.suppress(Exception):
+        return bool(array.is_deleted())
+    return False
 
 
 def _entered(value: Any, declared: str, policy: Policy) -> Any:

@@ -28,6 +28,10 @@ def shard(params: Any, rules: Mapping[str, Any], mesh: Any) -> Any:
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
+    if not isinstance(mesh, jax.sharding.Mesh):
+        raise CallError(
+            f"shard: the mesh is a jax.sharding.Mesh(devices, names); got {type(mesh).__name__}"
+        )
     if any("Explicit" in str(kind) for kind in getattr(mesh, "axis_types", ())):
         raise CallError(
             "shard: the axes of the mesh are explicit (jax.make_mesh makes them so); take "
@@ -43,9 +47,13 @@ def shard(params: Any, rules: Mapping[str, Any], mesh: Any) -> Any:
         used.update(fits)
         spec = rules[fits[0]] if fits else None
         spec = PartitionSpec() if spec is None else spec
-        reason = _unfit(tuple(array.shape), spec, mesh)
+        shape = tuple(getattr(array, "shape", ()))
+        if not hasattr(array, "__array__"):
+            wrong.append(f"{name} is no array, but {type(array).__name__}")
+            continue
+        reason = _unfit(shape, spec, mesh)
         if reason:
-            wrong.append(f"{name} {tuple(array.shape)}, by the rule {fits[0]!r}: {reason}")
+            wrong.append(f"{name} {shape}, by the rule {fits[0]!r}: {reason}")
         else:
             placed.append((array, NamedSharding(mesh, spec)))
     for pattern in rules:
@@ -59,11 +67,21 @@ def shard(params: Any, rules: Mapping[str, Any], mesh: Any) -> Any:
 
 
 def _key(entry: Any) -> str:
-    return str(getattr(entry, "key", getattr(entry, "idx", entry)))
+    """Of a dictionary, a list, or a named tuple or data class."""
+    return str(
+        next((getattr(entry, n) for n in ("key", "idx", "name") if hasattr(entry, n)), entry)
+    )
 
 
 def _unfit(shape: tuple[int, ...], spec: Any, mesh: Any) -> str:
     """Why an array of this shape cannot be spread so; "" where it can."""
+    from jax.sharding import PartitionSpec
+
+    if not isinstance(spec, PartitionSpec):
+        return f"a rule gives a PartitionSpec, or None; got {type(spec).__name__} {spec!r}"
+    named = [a for entry in spec for a in (entry if isinstance(entry, tuple) else (entry,))]
+    if twice := {a for a in named if a is not None and named.count(a) > 1}:
+        return f"{spec} names {', '.join(sorted(map(str, twice)))} twice"
     if len(spec) > len(shape):
         return f"{spec} is for {len(spec)} axes"
     for at, entry in enumerate(spec):

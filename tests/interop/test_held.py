@@ -12,6 +12,7 @@ import pytest
 from jax import export
 
 from relax2xla import processor
+from relax2xla.errors import CallError
 from relax2xla.frontend.torch import from_exported_program
 from relax2xla.interop.jax import extract_jax, from_jax, to_jax
 from relax2xla.kernels.products import FAMILY, Product, pays
@@ -291,6 +292,8 @@ def test_weights_can_be_donated_after_a_call(made: Any) -> None:
     doubled = jax.jit(lambda p: jax.tree.map(lambda w: 2 * w, p), donate_argnums=0)(own)
     assert own["conv"]["weight"].is_deleted()
     close(fn(doubled, X), jax.jit(fn)(doubled, X))
+    with pytest.raises(CallError, match=r"weights are deleted.*: .*conv\.weight"):
+        fn(own, X)
 
 
 def test_loops_and_branches_hold_it(made: Any) -> None:

@@ -43,6 +43,8 @@ def mesh_of(given: Any, platform: str | None) -> Mesh:
         ids = list(given.device_ids)
         shape = [int(s) for s in given.shape]
     elif isinstance(given, int) and not isinstance(given, bool):
+        if given < 1:
+            raise DeviceError(f"mesh is a number of devices, one at least; got {given}")
         ids, shape = list(range(given)), [given]
     else:
         raise TypeError(
