@@ -607,7 +607,7 @@ def test_sizes_of_known_values_of_onnx(op: str) -> None:
         "NonMaxSuppression": [boxes, scores, most, np.array([0.5], np.float32)],
     }
     model, inputs = one(op, given.get(op, [x]))
-    fn, params = rx.jax_function(rx.frontend.onnx.from_onnx(model))
+    fn, params = rx.jax_function(model)
     want = reference.ReferenceEvaluator(model).run(
         None, dict(zip((i.name for i in model.graph.input), inputs, strict=True))
     )
