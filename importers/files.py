@@ -517,11 +517,12 @@ def render(
     from relax2xla.importers.stablehlo import WEIGHTS
     from relax2xla.script.metadata import encode
     from relax2xla.script.printer import OMITTED
-    from relax2xla.script.tables import script_tables
+    from relax2xla.script.tables import script_tables, with_names_of_text
 
     if form == "relax":
         if version is not None:
             raise TVMError("a StableHLO version belongs to the form stablehlo")
+        mod = with_names_of_text(mod)
         if beside is None:
             return (mod.script(show_meta=True, show_sources=True).rstrip() + "\n").encode()
         text, tables = script_tables(mod)

@@ -120,7 +120,7 @@ class Family:
     @property
     def forms(self) -> str:
         """What the names of functions hold that are their forms in rows."""
-        return f".{self.name}."
+        return f"__{self.name}_form_"
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from relax2xla.kernels.native import Tensor
 #: How the names of composites begin that oneDNN can take over.
 PREFIX: Final = "relax2xla.onednn."
 #: What the names of functions hold that are their forms in rows.
-FORMS: Final = ".onednn."
+FORMS: Final = "__onednn_form_"
 
 #: What may follow in one call, to whether it takes an operand of its own.
 FUSIONS: Final[Mapping[str, bool]] = {

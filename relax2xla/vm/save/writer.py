@@ -24,7 +24,7 @@ from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.source_names import source_name
 from relax2xla.runtime.device import Mesh
 from relax2xla.runtime.weights import Writer, write_safetensors
-from relax2xla.script.tables import script_tables
+from relax2xla.script.tables import script_tables, with_names_of_text
 from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.untrusted.gate import check_module
 from relax2xla.transform.core import Pass
@@ -112,7 +112,7 @@ class Saved:
                 # The machine makes programs of it when it sees the objects.
                 self._functions[ex.mod.get_global_var(name)] = source
         saved = derived(ex.mod, {**self._callees(), **self._functions})
-        text, tables = script_tables(saved)
+        text, tables = script_tables(with_names_of_text(saved))
         self.members[MODULE] = text.encode()
         self.members.update(self._native[1])
         manifest: dict[str, Any] = {

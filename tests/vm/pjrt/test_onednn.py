@@ -131,7 +131,7 @@ def text(operands: str, attributes: str, call: str) -> str:
         : (tensor<1x8x8x4xf32>, tensor<3x3x4x4xf32>) -> tensor<1x8x8x4xf32>
       return %0 : tensor<1x8x8x4xf32>
     }}
-    func.func private @f.onednn.0(%x: tensor<1x8x8x4xf32>, %w: tensor<3x3x4x4xf32>)
+    func.func private @f__onednn_form_0(%x: tensor<1x8x8x4xf32>, %w: tensor<3x3x4x4xf32>)
         -> tensor<1x8x8x4xf32> {{
       return %x : tensor<1x8x8x4xf32>
     }}"""
@@ -140,7 +140,7 @@ def text(operands: str, attributes: str, call: str) -> str:
 def composite(strides: str, groups: str = "1 : i64", padding: str = "1, 1, 1, 1") -> str:
     attributes = (
         f"composite_attributes = {{dilation = [1, 1], fusions = [], groups = {groups}, "
-        f"padding = [{padding}], strides = {strides}}}, decomposition = @f.onednn.0"
+        f"padding = [{padding}], strides = {strides}}}, decomposition = @f__onednn_form_0"
     )
     made = text("%x, %w", attributes, "composite")
     return made.replace("composite(%x, %w)", 'composite "relax2xla.onednn.convolution" %x, %w')

@@ -24,6 +24,8 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.errors import CallError, FileFormatError, RunError, TVMError
+from relax2xla.ir.equal import assert_structural_equal
+from relax2xla.ir.rename import replace_global_vars
 from relax2xla.script import from_source
 from relax2xla.vm.pjrt import compiler
 from relax2xla.vm.pjrt.complete_code import is_complete
@@ -531,3 +533,71 @@ def test_a_manifest_that_is_not_of_its_program(
     machine = rx.VirtualMachine(rx.load_module(path, compiled=compiled))
     with pytest.raises(FileFormatError, match="the manifest says"):
         machine["main"](np.ones(shape, dtype))
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes")
+@pytest.mark.parametrize("name", ["products", "convolutions", "steps", "attention"])
+def test_what_functions_in_cpp_compute_is_text_in_a_package(name: str, tmp_path: Path) -> None:
+    """Weights as they are, code of this processor made anew, and text of the passes' result."""
+    torch = pytest.importorskip("torch")
+    from relax2xla.frontend.torch import from_exported_program
+
+    nn = torch.nn
+    network, x = {
+        "products": (
+            lambda: nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512)),
+            torch.randn(2, 512),
+        ),
+        "convolutions": (
+            lambda: nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3, groups=32)),
+            torch.randn(1, 3, 24, 24),
+        ),
+        "steps": (lambda: nn.LSTM(64, 64), torch.randn(9, 1, 64)),
+        "attention": (
+            lambda: nn.TransformerEncoderLayer(64, 4, 128, batch_first=True),
+            torch.randn(1, 40, 64),
+        ),
+    }[name]
+    made = network().eval()
+    mod = from_exported_program(torch.export.export(made, (x,)))
+    want = made(x)
+    want = (want[0] if isinstance(want, tuple) else want).detach().numpy()
+    executable = rx.build(mod)
+    text, raw = tmp_path / "m.r2x", tmp_path / "raw.r2x"
+    executable.export_library(text)
+    executable.export_library(raw, weights="raw")
+    for ex in (rx.load_module(raw), rx.load_module(text, native=True)):
+        got = rx.VirtualMachine(ex)["main"](x)
+        while isinstance(got, tuple | list):
+            got = got[0]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    # What the passes make of it is text, too, and an equal program.
+    lowered = rx.get_pipeline("default")(mod)
+    rx.save(lowered, tmp_path / "m.relax")
+    assert_structural_equal(rx.load(tmp_path / "m.relax"), lowered)
+
+
+@pytest.mark.parametrize("name", ["a.b", "my func", "class", "main$1"])
+def test_functions_whose_names_text_cannot_have(name: str, tmp_path: Path) -> None:
+    mod = from_source(
+        """
+@I.ir_module
+class M:
+    @R.function
+    def main(x: R.Tensor((2,), "float32")):
+        y: R.Tensor((2,), "float32") = M.f(x)
+        return y
+
+    @R.function(private=True)
+    def f(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        z = R.add(x, x)
+        return z
+"""
+    )
+    mod = replace_global_vars(mod, {"f": name})
+    rx.save(mod, tmp_path / "m.relax")
+    again = rx.load(tmp_path / "m.relax")
+    assert name in [f.attrs.get("sym_name") for f in again.functions.values()]
+    rx.build(mod).export_library(tmp_path / "m.r2x", weights="raw")
+    for ex in (rx.build(again), rx.load_module(tmp_path / "m.r2x", native=True)):
+        assert np.asarray(rx.VirtualMachine(ex)["main"](np.ones(2, "f"))).tolist() == [2, 2]

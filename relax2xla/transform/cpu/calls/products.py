@@ -100,7 +100,7 @@ class CallGivenProducts(Pass):
         if not may_call():
             return mod
         # CallProducts has named composites by the names of functions alone.
-        return with_composites(mod, lambda n: _Calls(f"{n}.given", at_load=False, given=True))
+        return with_composites(mod, lambda n: _Calls(f"{n}_given", at_load=False, given=True))
 
 
 class _Calls(Sites):

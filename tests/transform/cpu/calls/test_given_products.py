@@ -160,7 +160,7 @@ def test_sizes_that_calls_tell(name: str) -> None:
     ((got, given),) = found(made)
     assert (got, attributes.items() <= given.items()) == (kind, True)
     (form,) = (g.name_hint for g in made.functions if g.name_hint != "main")
-    assert form == "main.given.products.0"
+    assert form == "main_given__products_form_0"
     # What is a form is none of its own.
     assert CallGivenProducts()(made) is made
 
