@@ -70,7 +70,8 @@ def run_run(
     check_targets([*results, *asked], *read)
     if reports != Reports():
         # A program of the cache may have been compiled from another source, with its names.
-        cache.use(None)
+        store = cache.current()
+        cache.use(store and cache.DiskCache(store.folder, store.limit, programs=False))
     from relax2xla.vm.call.machine import BoundFunction, VirtualMachine
     from relax2xla.vm.plan.build import build
 

@@ -106,7 +106,9 @@ class BoundFunction:
                     return fast(*args)
                 except xla.ERROR as e:
                     raise xla.of_xla("run", e) from e
-                except ValueError:
+                except ValueError as e:
+                    if xla.is_status(e):
+                        raise xla.of_xla("run", e) from e
                     # Arrays spread over several devices are brought to this one.
                     moved = [xla.on_device(a, self.device) for a in args]
                     if all(a is b for a, b in zip(moved, args, strict=True)):
@@ -131,6 +133,10 @@ class BoundFunction:
             return road.slow(args)
         except xla.ERROR as e:
             raise xla.of_xla("run", e) from e
+        except ValueError as e:
+            if xla.is_status(e):
+                raise xla.of_xla("run", e) from e
+            raise
 
     def intercept(self, call: Callable[[Sequence[Any]], Any] | None) -> None:
         """Send the calls of this object to ``call``, or (None) to the program again."""

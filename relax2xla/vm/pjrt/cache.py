@@ -59,12 +59,14 @@ class DiskCache:
     One process exceeds the limit by less than 1/64, several that write at once by up to 1/8 each.
 
     :meth:`get` and :meth:`put` never raise for what a disk can do. ``hits``, ``misses`` and
-    ``writes`` count what this process did.
+    ``writes`` count what this process did. ``programs``: whether those of XLA are kept in it, too,
+    which may have been compiled from another source, with its names.
     """
 
-    def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT, *, programs: bool = True) -> None:
         self.folder = folder
         self.limit = limit
+        self.programs = programs
         self.hits = self.misses = self.writes = 0
         self._lock = threading.Lock()
         # What was wrong with the folder at the last use; said when it changes.

@@ -228,8 +228,10 @@ def _slot(
     """The disk cache and the program's key in it; None without one, or where it does not go in."""
     # A program for several devices is compiled in each process.
     store = None if isinstance(device, Mesh) else cache.current()
-    key = None if store is None else _key(module, device, overrides)
-    return None if store is None or key is None else (store, key)
+    if store is None or not store.programs:
+        return None
+    key = _key(module, device, overrides)
+    return None if key is None else (store, key)
 
 
 def _keep(slot: tuple[cache.DiskCache, str] | None, data: bytes | None) -> None:

@@ -18,7 +18,7 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import jax
 import jax.core
@@ -312,6 +312,15 @@ def reshard(value: Any, where: Any) -> Any:
         return value
     with jax.enable_x64(True):
         return jax.device_put(value, where)
+
+
+# JAX's dispatch raises a ValueError for this status of XLA's.
+_STATUS: Final = "INVALID_ARGUMENT: "
+
+
+def is_status(error: ValueError) -> bool:
+    """Whether an error that JAX's dispatch raises is what a program says while it runs."""
+    return type(error) is ValueError and str(error).startswith(_STATUS)
 
 
 def of_xla(doing: str, error: Exception) -> XlaError:

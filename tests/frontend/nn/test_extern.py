@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -313,6 +314,30 @@ def test_a_program_goes_on_after_an_error(source: nn.SourceModule) -> None:
     with pytest.raises(errors.TVMError, match="the status 5"):
         np.asarray(model(X, Y))
     np.testing.assert_array_equal(model(X, X), 2 * X)
+
+
+def test_errors_that_come_after_calls_without_one() -> None:
+    """By every road of a call: those that JAX's dispatch runs have errors of its own."""
+    text = """
+#include <dlpack/dlpack.h>
+extern "C" int picky(DLTensor* x, DLTensor* y) {
+  float* const made = static_cast<float*>(y->data);
+  *made = *static_cast<float*>(x->data);
+  return *made > 5 ? 7 : 0;
+}
+"""
+    picky = nn.SourceModule({"picky": like}, text, "cpp")
+
+    model = Calls(picky, lambda ext, x, y: ext["picky"](x))
+    mod, externs = exported(model)
+    vm = rx.VirtualMachine(rx.build(AttachExternModules(externs)(mod)))
+    good, bad = np.ones_like(X), np.full_like(X, 9)
+    for call in (vm["forward"], model):
+        for kind in (np.asarray, jax.numpy.asarray):
+            for _ in range(3):
+                assert np.asarray(call(kind(good), Y))[0] == 1
+                with pytest.raises(errors.TVMError, match="picky gave the status 7"):
+                    np.asarray(call(kind(bad), Y))
 
 
 def test_object_files(source: nn.SourceModule, tmp_path: Path) -> None:
