@@ -418,22 +418,22 @@ def _linear_solve(call: Decomposition, attrs: Mapping[str, Any], xs: Values) -> 
         return of
 
     matvec = part(0, 1, slice(first, first + unknowns))
-    solve = part(1, 0, slice(first))
-    back = part(2, 2, slice(first + unknowns, None))
 
-    def solved(function: Callable[[Values], list[Any]], more: bool) -> Callable[[Any, Values], Any]:
+    def solver(n: int, at: int, fields: slice) -> Callable[[Any, Values], Any]:
+        """The same as JAX calls it: with the map, for the solution and what is found beside it."""
+        function = part(n, at, fields)
+
         def of(_: Any, b: Values) -> Any:
             made = function(b)
-            # What is found beside the solution is so only where it is solved forwards.
-            return (made[:unknowns], made[unknowns:]) if more else made
+            return (made[:unknowns], made[unknowns:]) if aux else made
 
         return of
 
     made = lax.custom_linear_solve(
         matvec,
         list(sides),
-        solved(solve, aux > 0),
-        solved(back, aux > 0) if transposes else None,
+        solver(1, 0, slice(first)),
+        solver(2, 2, slice(first + unknowns, None)) if transposes else None,
         symmetric=symmetric == 1,
         has_aux=aux > 0,
     )

@@ -225,15 +225,16 @@ def multi_margin_loss(
     reduction: int = 1,
 ) -> Expr:
     """How far other classes come within ``margin`` of the right one; the derivative is 0 there."""
-    x, dtype = ctx.emit(R.reshape(self, (-1, dims_of(self)[-1]))), dtype_of(self)
+    classes, dtype = (dims_of(self) or (1,))[-1], dtype_of(self)
+    x = ctx.emit(R.reshape(self, (-1, classes)))
     at = ctx.emit(R.reshape(target, (dims_of(x)[0], 1)))
     own = R.gather_elements(x, at, 1)
     short = R.nn.relu(R.add(R.subtract(scalar(margin, dtype), own), x))
     lost = ctx.emit(short) if p == 1 else R.multiply(ctx.emit(short), short)
     if weight is not None:
         lost = R.multiply(lost, R.take(weight, at, 0))
-    classes = R.reshape(R.arange(0, dims_of(x)[1], 1, dtype_of(at)), (1, -1))
-    others = R.where(R.not_equal(classes, at), lost, scalar(0, dtype))
+    each = R.reshape(R.arange(0, classes, 1, dtype_of(at)), (1, -1))
+    others = R.where(R.not_equal(each, at), lost, scalar(0, dtype))
     made = R.mean(others, [1])
     if reduction == NONE:
         return ctx.reshape(made, ctx.dims())

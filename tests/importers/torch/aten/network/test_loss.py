@@ -142,6 +142,7 @@ def test_losses() -> None:
                     F.multi_margin_loss(x, at, p=2, margin=0.5, reduction="none"),
                     F.multi_margin_loss(x, at, weight=torch.arange(5.0), reduction="sum"),
                     F.multi_margin_loss(x[0], at[:1]),
+                    F.multi_margin_loss(x[0, 0], at[0]),
                 ],
                 x,
                 labels,
